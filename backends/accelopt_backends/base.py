@@ -1,0 +1,92 @@
+"""What a backend is: one language, one folder, this protocol. Adding one is described in backends/README.md.
+
+Nothing here imports a toolchain. A backend never raises for a bad kernel: `screen` and `ToolchainFailed` turn it
+into a verdict upstream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The backend can build and run here. `target` is e.g. "cpp-x86_64-avx512"; `environment` what a record stores
+    and a load compares (compiler version, device name, ...)."""
+
+    target: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """The backend cannot work here: why, and how to get it."""
+
+    why: str
+    how: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """One static refusal of a source: the line it stands on (1-based), why, and what to write instead."""
+
+    line: int
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roofline:
+    """The least time the device could need: `seconds`, and what binds it ("memory" or "compute")."""
+
+    seconds: float
+    bound: str
+
+
+Kernel = Callable[[Sequence[int], Sequence[int], int], int]
+"""A loaded kernel: (data pointers: inputs then outputs, symbol values in `workload.symbols` order, threads) -> 0 when it
+ran, anything else when it declined. Plain addresses, so that every backend and the sandbox share one calling rule."""
+
+
+class Backend(Protocol):
+    """One language. Implementations are stateless apart from caches of what the machine is."""
+
+    name: str
+
+    def probe(self) -> Ready | Missing:
+        """What this machine offers. Cached; cheap after the first call."""
+
+    def supports(self, workload: Workload) -> str | None:
+        """None when a seed can be generated for the workload, else the reason why not (one line, lower case)."""
+
+    def seed(self, workload: Workload) -> KernelSource:
+        """A correct first kernel generated from the workload, at the default structure."""
+
+    def grammar(self, workload: Workload) -> Mapping[str, tuple[str, ...]]:
+        """The structural choices that make sense for this workload, default value first: the mutation grammar."""
+
+    def render(self, workload: Workload, structure: Mapping[str, str]) -> KernelSource:
+        """The kernel with these structural choices (missing ones at their default). Raises ValueError for a choice
+        outside the grammar."""
+
+    def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:
+        """Whether this combination of tunable values may be built (the constraint)."""
+
+    def screen(self, source: KernelSource) -> Sequence[Refusal]:
+        """Static refusals, before anything is built. Empty means it may be built."""
+
+    def build(self, source: KernelSource, tunables: Mapping[str, int], workdir: str) -> Artifact:
+        """Build into `workdir`. Raises ToolchainFailed (the source's fault) or ToolchainMissing."""
+
+    def load(self, artifact: Artifact) -> Kernel:
+        """Load a built kernel into this process. Raises OSError when the file cannot be loaded."""
+
+    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+        """Bytes moved once over measured bandwidth, against flops over measured peak."""
+
+    def guide(self) -> Mapping[str, Any]:
+        """What a planner is told of this language: rules, idioms, common errors."""
