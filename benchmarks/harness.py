@@ -1,0 +1,169 @@
+"""What every benchmark shares: interleaved rounds, the environment a number came from, and result files.
+
+Promises: variants of one comparison are run in the same process in shuffled rounds, so that a slow minute of a shared
+machine hits all of them; medians and spreads are reported with their samples. Does not promise that two files measured
+on different days are comparable: read `environment` first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+FORMAT = 1
+"""Version of the result files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """Times of one variant, in seconds, in the order they were taken."""
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range as a share of the median; 0 for fewer than four samples."""
+        if len(self.seconds) < 4:
+            return 0.0
+        low, _, high = statistics.quantiles(self.seconds, n=4)
+        return (high - low) / self.median_s
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "median_s": self.median_s,
+            "min_s": min(self.seconds),
+            "spread": round(self.spread, 4),
+            "samples_s": [round(s, 9) for s in self.seconds],
+        }
+
+
+def interleave(
+    variants: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    warmup: int = 2,
+    limit_s: float = 60.0,
+    seed: int = 0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, Samples]:
+    """Time each variant once a round, in an order shuffled each round.
+
+    Stops after `rounds`, or once `limit_s` has passed and three rounds are complete. A round is never cut, so every
+    variant has the same number of samples.
+    """
+    for call in variants.values():
+        for _ in range(warmup):
+            call()
+    rng = random.Random(seed)
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    started = clock()
+    for done in range(rounds):
+        if done >= 3 and clock() - started > limit_s:
+            break
+        for name in rng.sample(list(variants), len(variants)):
+            before = clock()
+            variants[name]()
+            taken[name].append(clock() - before)
+    return {name: Samples(seconds=tuple(seconds)) for name, seconds in taken.items()}
+
+
+def speedup(baseline: Samples, ours: Samples) -> float:
+    """Median of the per-round ratios baseline / ours: both of a pair saw the same minute of the machine."""
+    return statistics.median(b / o for b, o in zip(baseline.seconds, ours.seconds, strict=True))
+
+
+def geomean(values: Sequence[float]) -> float:
+    return statistics.geometric_mean(values) if values else float("nan")
+
+
+def _output(command: Sequence[str]) -> str:
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def environment() -> dict[str, Any]:
+    """Where and of what a number was measured: commit, device, versions, threads, load."""
+    versions = {}
+    for name in ("accelopt-compile", "torch", "transformers", "numpy"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "commit": _output(["git", "rev-parse", "--short=12", "HEAD"]),
+        "modified": bool(_output(["git", "status", "--porcelain", "--untracked-files=no"])),
+        "device": _cpu_model(),
+        "cores": os.cpu_count(),
+        "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
+        "load_1min": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "compiler": _output([os.environ.get("CXX", "g++"), "--version"]).split("\n")[0],
+        "versions": versions,
+    }
+
+
+def write_result(name: str, payload: Mapping[str, Any], *, quick: bool, directory: Path = RESULTS) -> Path:
+    """Write `<name>[-quick]-<date>.json` with the environment; a second run on one day replaces the first."""
+    around = environment()
+    kind = f"{name}-quick" if quick else name
+    path = directory / f"{kind}-{str(around['date'])[:10]}.json"
+    directory.mkdir(parents=True, exist_ok=True)
+    data = {"format": FORMAT, "benchmark": name, "quick": quick, "environment": around, **payload}
+    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    return path
+
+
+def finish(name: str, summary: Mapping[str, Any]) -> None:
+    """Print the one JSON line that ends every benchmark's output."""
+    print(json.dumps({"benchmark": name, **summary}, sort_keys=True), flush=True)
+
+
+def run_fresh(module: str, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 1800.0) -> dict[str, Any]:
+    """Run `python -m module arguments` in a new process and return the JSON of its last line.
+
+    Raises RuntimeError with the end of its output when it fails or prints no such line.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines or not lines[-1].startswith("{"):
+        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {done.returncode}:\n{(done.stdout + done.stderr)[-3000:]}")
+    loaded: dict[str, Any] = json.loads(lines[-1])
+    return loaded

@@ -1,0 +1,10 @@
+"""Models as examples and as work to measure. Each module has `build()` and `small()`, both returning (module, inputs).
+
+`module(*inputs)` is one call; weights are random, from a fixed seed, so nothing is downloaded. A module with
+`TRAINING = True` returns a loss, and a step is forward, backward and AdamW.
+"""
+
+from __future__ import annotations
+
+NAMES = ("llama_prefill", "llama_decode", "gpt2", "bert", "vit", "t5", "cnn", "llama_train")
+"""Every workload, in the order of the tables."""

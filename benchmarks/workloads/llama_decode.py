@@ -1,0 +1,52 @@
+"""SmolLM-135M's shape, writing one token at a given context: the step that generation repeats.
+
+The key-value cache is Hugging Face's StaticCache, filled with random keys and values. Every call writes at the same
+position, so that calls are equal and may be compared and timed in any order.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+from benchmarks.workloads.llama_prefill import config
+
+TRAINING = False
+
+# Renamed in transformers 5: the old name still works there, through a wrapper that breaks the graph.
+CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
+
+
+class Decode(torch.nn.Module):
+    """Token ids [batch, 1] -> logits [batch, vocab], attending to `context` cached positions and itself."""
+
+    def __init__(self, settings: LlamaConfig, *, batch: int, context: int) -> None:
+        super().__init__()
+        self.model = LlamaForCausalLM(settings)
+        self.context = context
+        self.cache = StaticCache(config=settings, max_cache_len=context + 1)
+        width = settings.hidden_size // settings.num_attention_heads
+        self.cache.early_initialization(batch, settings.num_key_value_heads, width, torch.float32, torch.device("cpu"))
+        for layer in self.cache.layers:
+            layer.keys.normal_()
+            layer.values.normal_()
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        for layer in self.cache.layers:
+            layer.cumulative_length.fill_(self.context)
+        return self.model(input_ids=input_ids, use_cache=True, **{CACHE_ARGUMENT: self.cache}).logits[:, -1]
+
+
+def build(
+    *, batch: int = 1, context: int = 512, settings: LlamaConfig | None = None
+) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    torch.manual_seed(0)
+    chosen = settings or config()
+    return Decode(chosen, batch=batch, context=context).eval(), (torch.randint(0, chosen.vocab_size, (batch, 1)),)
+
+
+def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """Two layers at full width, a small vocabulary."""
+    return build(context=64, settings=config(layers=2, vocab=2048))
