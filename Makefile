@@ -25,7 +25,7 @@ check: $(INSTALLED)
 	$(BIN)/mypy
 
 bench: $(INSTALLED)
-	@status=0; for script in $(BENCHES); do echo "== $$script"; $(BIN)/python $$script $(BENCH_ARGS) || status=1; done; exit $$status
+	@status=0; for script in $(BENCHES); do echo "== $$script"; $(BIN)/python -m benchmarks.$$(basename $$script .py) $(BENCH_ARGS) || status=1; done; exit $$status
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,38 @@
+"""The `accelopt` command: the only place that prints.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 some regions kept the baseline, 4 verification failed, 130 interrupted with state saved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main", "run"]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; a user's mistake is one line on stderr, never a traceback."""
+    from accelopt_compile.cli.commands import app
+    from accelopt_compile.cli.output import report_error
+    from accelopt_compile.errors import AccelOptError, InvalidOption, UnknownOption, UsageError
+
+    try:
+        app(list(arguments), prog_name="accelopt")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except (UsageError, UnknownOption, InvalidOption) as failure:
+        report_error(str(failure))
+        return 2
+    except AccelOptError as failure:
+        report_error(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        report_error("interrupted; what was found so far is stored, and the same command goes on from there")
+        return 130
+    return 0
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(run(sys.argv[1:]))

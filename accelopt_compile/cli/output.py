@@ -1,0 +1,148 @@
+"""What a command shows: lines and tables for people, or one JSON document for programs; progress on stderr.
+
+With --json, stdout holds exactly one JSON document and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of text.")]
+CacheDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--cache-dir", metavar="DIR", help="The store to use [default: $ACCELOPT_CACHE_DIR, else the user's cache directory]."
+    ),
+]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors.")]
+VerboseOption = Annotated[
+    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="More detail; twice for the library's debug log.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def report_error(message: str) -> None:
+    """One line on stderr, whatever was asked of stdout."""
+    print(f"accelopt: error: {message}", file=sys.stderr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where a command's results go. `level` is -1 quiet, 0 normal, 1 and 2 verbose."""
+
+    as_json: bool
+    level: int
+
+    @staticmethod
+    def of(*, as_json: bool, cache_dir: Path | None, quiet: bool, verbose: int) -> Output:
+        """Apply the options every command shares: the store's place goes to the environment, so that children see it too."""
+        import logging
+
+        if cache_dir is not None:
+            os.environ["ACCELOPT_CACHE_DIR"] = str(cache_dir.expanduser().absolute())
+        if verbose and not quiet:
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+            for name in ("accelopt_compile", "accelopt_backends", "accelopt_cache"):
+                logging.getLogger(name).addHandler(handler)
+                logging.getLogger(name).setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+        return Output(as_json=as_json, level=-1 if quiet else verbose)
+
+    def result(self, data: Any) -> None:
+        """The command's JSON document; printed with --json alone."""
+        if self.as_json:
+            print(json.dumps(data, indent=2, sort_keys=True, default=str))
+
+    def line(self, text: str = "", *, level: int = -1) -> None:
+        """One line for people, from verbosity `level` on."""
+        if not self.as_json and self.level >= level:
+            print(text)
+
+    def note(self, text: str) -> None:
+        """Progress, on stderr: never mixed with results."""
+        if self.level >= 0:
+            print(text, file=sys.stderr, flush=True)
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
+        """A table: drawn by rich on a terminal, else plain columns that `cut` and `awk` can read."""
+        if self.as_json:
+            return
+        texts = [[str(cell) for cell in row] for row in rows]
+        if sys.stdout.isatty():
+            _draw(columns, texts, title)
+            return
+        if title:
+            print(title)
+        widths = [max(len(row[i]) for row in [list(columns), *texts]) for i in range(len(columns))]
+        for row in [list(columns), *texts]:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """Show that something long is going on: a spinner on a terminal, one line elsewhere."""
+        if self.level < 0:
+            yield
+        elif not sys.stderr.isatty():
+            self.note(text + " ...")
+            yield
+        else:
+            from rich.console import Console
+
+            with Console(stderr=True).status(text):
+                yield
+
+
+def _draw(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    Console().print(table)
+
+
+def human_bytes(size: int) -> str:
+    """1536 -> '1.5 KiB'."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} GiB"
+
+
+def human_us(microseconds: float) -> str:
+    """Microseconds as people read them: '12.3 us', '4.56 ms', '1.20 s'."""
+    if microseconds < 1e3:
+        return f"{microseconds:.1f} us"
+    return f"{microseconds / 1e3:.2f} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.2f} s"
+
+
+def binding_text(binding: Mapping[str, int]) -> str:
+    """{'s0': 256} -> 's0=256'; '-' where nothing is free."""
+    return " ".join(f"{name}={value}" for name, value in sorted(binding.items())) or "-"
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed. Raises UsageError where nobody can answer, typer.Exit(1) on no."""
+    from accelopt_compile.errors import UsageError
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{question} needs an answer and stdin is not a terminal; add --yes")
+    if not typer.confirm(question):
+        raise typer.Exit(1)
