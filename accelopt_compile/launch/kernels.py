@@ -1,0 +1,257 @@
+"""From a key in a graph to a callable kernel, lazily, and never without an answer.
+
+The pipeline `adopt`s every kernel a graph may use before the graph is compiled or loaded: what it needs from the store
+is then in memory, so a cache that vanishes later cannot hurt. The build and the load happen on the first call. A kernel
+that cannot be built, loaded or run is replaced by the region's reference, with one warning.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accelopt_compile.errors import AccelOptError
+from accelopt_compile.launch import native
+from accelopt_compile.records import TensorSpec, Workload
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger("accelopt_compile.launch")
+
+Reference = Callable[..., tuple[Any, ...]]
+"""(input..., symbol...) -> outputs: the region itself, in eager."""
+
+GIL_RELEASE_US = 50.0
+"""A call shorter than this keeps the GIL: handing it over costs more than it gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """A kernel in this process: the address of its C function (0 if it has none), or a plain Python callable; and what
+    has to stay alive."""
+
+    address: int = 0
+    call: native.PlainKernel | None = None
+    keep: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopted:
+    """A kernel that a graph may call. `load` builds and loads it (raises AccelOptError or OSError); `kernel_us` is its
+    measured time, `directory` where the compiled launcher is kept."""
+
+    key: str
+    workload: Workload
+    load: Callable[[], Loaded]
+    reference: Reference
+    directory: Path
+    kernel_us: float = 0.0
+
+
+class KernelFellBack(UserWarning):
+    """A kernel could not be used; the region ran in eager instead, correct but slower."""
+
+
+@dataclass
+class _Registry:
+    adopted: dict[str, Adopted] = field(default_factory=dict)
+    launched: dict[str, native.Launched] = field(default_factory=dict)
+    allocating: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_registry = _Registry()
+
+
+def adopt(entry: Adopted) -> None:
+    """Make a kernel known in this process. A key names one immutable record, so the first one stays."""
+    _registry.adopted.setdefault(entry.key, entry)
+
+
+def adopted(key: str) -> Adopted:
+    """The kernel of that key. Raises AccelOptError when this process has never seen it."""
+    try:
+        return _registry.adopted[key]
+    except KeyError:
+        raise AccelOptError(
+            f"kernel {key} is not known in this process: its record is not in the store any more, or the graph was "
+            "loaded without backend='accelopt'; clear Inductor's cache and compile again"
+        ) from None
+
+
+def resolve(key: str) -> Callable[..., Any]:
+    """What the generated code calls for `key`: `(input..., symbol..., out=output)` for one output, else
+    `(input..., symbol...) -> outputs`."""
+    entry = adopted(key)
+    return _launched(entry) if len(entry.workload.output_specs) == 1 else resolve_allocating(key)
+
+
+def resolve_allocating(key: str) -> Callable[..., Any]:
+    """`(input..., symbol...) -> output or tuple of outputs`, allocated with the declared strides."""
+    entry = adopted(key)
+    with _registry.lock:
+        if key not in _registry.allocating:
+            _registry.allocating[key] = _allocating(entry, _launched(entry))
+        return _registry.allocating[key]
+
+
+def statistics() -> dict[str, dict[str, Any]]:
+    """For each kernel launched in this process: calls, fallbacks, and the problem that made it fall back, if any."""
+    return {
+        key: {"calls": launched.calls, "fallbacks": launched.fallbacks, "problem": _registry.problems.get(key, "")}
+        for key, launched in _registry.launched.items()
+    }
+
+
+def forget() -> None:
+    """Drop every kernel of this process (for tests). Graphs compiled before keep what they have resolved."""
+    _registry.adopted.clear()
+    _registry.launched.clear()
+    _registry.allocating.clear()
+    _registry.problems.clear()
+
+
+def _launched(entry: Adopted) -> native.Launched:
+    with _registry.lock:
+        if entry.key not in _registry.launched:
+            _registry.launched[entry.key] = _launch(entry)
+        return _registry.launched[entry.key]
+
+
+def _launch(entry: Adopted) -> native.Launched:
+    try:
+        loaded = entry.load()
+    except Exception as failure:  # guards the user's program: whatever is wrong with a kernel, the reference is right
+        _problem(entry.key, f"could not be built or loaded: {type(failure).__name__}: {failure}")
+        loaded = Loaded()
+    counts = {
+        "inputs": len(entry.workload.inputs),
+        "symbols": len(entry.workload.symbols),
+        "outputs": len(entry.workload.output_specs),
+    }
+    fallback = _fallback(entry, known_broken=not (loaded.address or loaded.call))
+    if loaded.call is not None and not loaded.address:
+        return native.PythonLauncher(loaded.call, **counts, fallback=fallback)
+    return native.launcher(
+        loaded.address,
+        **counts,
+        fallback=fallback,
+        keep=loaded.keep,
+        release_gil=entry.kernel_us >= GIL_RELEASE_US,
+        directory=entry.directory,
+    )
+
+
+def _fallback(entry: Adopted, *, known_broken: bool) -> Callable[..., None]:
+    """The region's reference with the launcher's calling rule. Empty sizes are expected; anything else is a problem."""
+    inputs, symbols = len(entry.workload.inputs), len(entry.workload.symbols)
+
+    def run(*args: Any) -> None:
+        import torch
+
+        sizes = args[inputs : inputs + symbols]
+        if not known_broken and 0 not in sizes and entry.key not in _registry.problems:
+            _problem(entry.key, f"declined a call with sizes {list(sizes)}")
+        with torch.no_grad():
+            for out, value in zip(args[inputs + symbols :], entry.reference(*args[:inputs], *sizes), strict=True):
+                out.copy_(value)
+
+    return run
+
+
+def _problem(key: str, reason: str) -> None:
+    _registry.problems[key] = reason
+    log.warning("kernel %s %s; the region runs in eager", key[:16], reason)
+    warnings.warn(f"accelopt: kernel {key[:16]} {reason}; the region runs in eager", KernelFellBack, stacklevel=3)
+
+
+# ---------------------------------------------------------------- layouts
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """torch's dtype for a record's short name."""
+    import torch
+
+    names = {
+        "f64": torch.float64,
+        "f32": torch.float32,
+        "bf16": torch.bfloat16,
+        "f16": torch.float16,
+        "i64": torch.int64,
+        "i32": torch.int32,
+        "i16": torch.int16,
+        "i8": torch.int8,
+        "u8": torch.uint8,
+        "b8": torch.bool,
+    }
+    return names[name]
+
+
+Layouts = Callable[..., tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]]
+
+
+@functools.lru_cache(maxsize=4096)
+def layouts(specs: tuple[TensorSpec, ...], symbols: tuple[str, ...]) -> Layouts:
+    """`(symbol values...) -> ((shape, strides), ...)`. Integers give integers, SymInts give SymInts.
+
+    Compiled, because it runs at every call with several outputs. The expressions are safe to compile: a record admits
+    only arithmetic over symbols (`records._EXPRESSION`).
+    """
+
+    def dims(values: Sequence[Any]) -> str:
+        return "(" + "".join(f"{v}, " for v in values) + ")"
+
+    body = "".join(f"({dims(s.shape)}, {dims(s.strides)}), " for s in specs)
+    made: Layouts = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
+    return made
+
+
+def _allocating(entry: Adopted, launched: native.Launched) -> Callable[..., Any]:
+    import torch
+
+    workload = entry.workload
+    allocate = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None) or (
+        lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype)
+    )
+    shapes = layouts(workload.output_specs, workload.symbols)
+    dtypes = tuple(torch_dtype(s.dtype) for s in workload.output_specs)
+    first_size = len(workload.inputs)
+    single = len(dtypes) == 1
+
+    def call(*args: Any) -> Any:
+        outs = tuple(
+            allocate(shape, strides, dtype) for (shape, strides), dtype in zip(shapes(*args[first_size:]), dtypes, strict=True)
+        )
+        launched(*args, *outs)
+        return outs[0] if single else outs
+
+    return call
+
+
+def with_declared_strides(workload: Workload, tensors: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    """The tensors, copied where their strides are not the ones that the kernel was proven on."""
+    wanted = layouts(workload.inputs, workload.symbols)(*sizes)
+    return [_restrided(t, *layout) for t, layout in zip(tensors, wanted, strict=True)]
+
+
+def _restrided(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    import torch
+
+    same = all(size <= 1 or have == want for size, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True))
+    if same:
+        return tensor.detach()
+    compact = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
+    made = torch.empty_strided(compact, strides, dtype=tensor.dtype, device=tensor.device)
+    source = tensor.detach()
+    for dim, stride in enumerate(strides):
+        if stride == 0 and source.shape[dim] > 1:
+            source = source.narrow(dim, 0, 1)
+    return made.copy_(source).expand(shape)

@@ -1,0 +1,129 @@
+"""The launcher alone: arguments, threads, fork, and the ctypes stand-in."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import handmade
+import pytest
+import torch
+
+from accelopt_compile.launch import native
+
+THREADS = handmade.entry("((float*)t[1])[0] = (float)threads; return 0;")
+SUM = handmade.entry("((float*)t[2])[0] = ((const float*)t[0])[0] + ((const float*)t[1])[0] * s[0]; return 0;")
+
+
+def make(kind: str, text: str, tmp_path: Path, inputs: int, symbols: int, fallback: Any = None) -> native.Launched:
+    address, library = native.c_function(str(handmade.built(text, tmp_path)))
+    fallback = fallback or (lambda *args: args[-1].fill_(-1))
+    if kind == "python":
+        return native.PythonLauncher(native.plain(address), inputs, symbols, 1, fallback)
+    module = native.native_module(tmp_path)
+    assert module is not None
+    made: native.Launched = module.Kernel(address, inputs, symbols, 1, kind == "gil released", fallback, library)
+    return made
+
+
+KINDS = pytest.mark.parametrize("kind", ["native", "gil released", "python"])
+
+
+@KINDS
+def test_passes_tensors_and_sizes(kind: str, tmp_path: Path) -> None:
+    """Inputs, then sizes, then the output, which may be the last positional or `out=`."""
+    kernel = make(kind, SUM, tmp_path, inputs=2, symbols=1)
+    for out_as in ("positional", "keyword"):
+        out = torch.zeros(1)
+        a, b = torch.tensor([1.0]), torch.nn.Parameter(torch.tensor([2.0]))
+        _ = kernel(a, b, 10, out) if out_as == "positional" else kernel(a, b, 10, out=out)
+        assert 21.0 == out.item()
+    assert (2, 0) == (kernel.calls, kernel.fallbacks)
+
+
+@KINDS
+def test_wrong_arguments_are_an_error(kind: str, tmp_path: Path) -> None:
+    """A missing tensor, a strange keyword or a size that is no integer is a TypeError, not a crash."""
+    kernel = make(kind, SUM, tmp_path, inputs=2, symbols=1)
+    one = torch.ones(1)
+    with pytest.raises(TypeError):
+        kernel(one, one, out=one)
+    with pytest.raises(TypeError):
+        kernel(one, one, 1, into=one)
+    with pytest.raises((TypeError, ValueError)):
+        kernel(one, one, "3", out=one)
+
+
+@KINDS
+def test_follows_torch_threads(kind: str, tmp_path: Path) -> None:
+    """torch.set_num_threads is what the kernel sees, in this thread and in a new one."""
+    kernel = make(kind, THREADS, tmp_path, inputs=1, symbols=0)
+    before = torch.get_num_threads()
+    seen: list[float] = []
+
+    def look() -> None:
+        out = torch.zeros(1)
+        kernel(out, out=out)
+        seen.append(out.item())
+
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            look()
+            worker = threading.Thread(target=look)
+            worker.start()
+            worker.join()
+    finally:
+        torch.set_num_threads(before)
+    assert [1.0, 1.0, 3.0, 3.0] == seen
+
+
+@KINDS
+def test_forked_child_uses_one_thread(kind: str, tmp_path: Path) -> None:
+    """An OpenMP pool does not survive fork, so a kernel in a forked child gets one thread."""
+    kernel = make(kind, THREADS, tmp_path, inputs=1, symbols=0)
+    out = torch.zeros(1)
+    kernel(out, out=out)
+    child = os.fork()
+    if child == 0:
+        kernel(out, out=out)
+        os._exit(int(out.item()))
+    assert 1 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_tensor_subclasses_take_the_fallback(tmp_path: Path) -> None:
+    """The C launcher reads pointers of plain tensors only; anything else is answered by the fallback."""
+
+    class Wrapped(torch.Tensor):
+        pass
+
+    kernel = make("native", THREADS, tmp_path, inputs=1, symbols=0)
+    out = torch.zeros(1)
+    kernel(torch.ones(1).as_subclass(Wrapped), out=out)
+    assert (-1.0, 1) == (out.item(), kernel.fallbacks)
+
+
+def test_exception_in_the_fallback_is_raised(tmp_path: Path) -> None:
+    """What the fallback raises reaches the caller."""
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError("reference failed")
+
+    kernel = make("native", handmade.entry("return 1;"), tmp_path, inputs=1, symbols=0, fallback=broken)
+    with pytest.raises(RuntimeError, match="reference failed"):
+        kernel(torch.ones(1), out=torch.ones(1))
+
+
+def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the launcher cannot be compiled, the ctypes one is used."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert native.native_module(tmp_path / "elsewhere") is None
+
+
+def test_missing_symbol_is_an_oserror(tmp_path: Path) -> None:
+    """A library without the entry point is a load failure that names the file."""
+    library = handmade.built('extern "C" int other() { return 0; }', tmp_path)
+    with pytest.raises(OSError, match=library.name):
+        native.c_function(str(library))
