@@ -1,0 +1,200 @@
+"""Every setting of AccelOpt Compile: its name, what it means, what it may be, and where its value comes from.
+
+Precedence: options of the call > `torch.compile(options=)` > `[tool.accelopt]` in the working directory's
+pyproject.toml > `ACCELOPT_<NAME>` in the environment > the default. An unknown name and a bad value are errors that say
+what would be right; nothing is silently ignored.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from accelopt_compile.errors import InvalidOption, UnknownOption
+
+log = logging.getLogger("accelopt_compile.config")
+
+MODES = ("off", "apply", "tune")
+EFFORTS = ("quick", "default", "full", "paper")
+
+_OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER")
+"""Variables of ours that are not settings."""
+
+
+def _setting(default: Any, doc: str, *, choices: tuple[str, ...] = (), low: float | None = None) -> Any:
+    return field(default=default, metadata={"doc": doc, "choices": choices, "low": low})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All settings of one compile. Make one with `settings_from`, which checks names and values."""
+
+    mode: str = _setting("tune", "off: Inductor alone; apply: use the cache, never search; tune: search on a miss", choices=MODES)
+    budget_s: float = _setting(60.0, "seconds that the searches of one compile may take together", low=0)
+    cache_dir: str | None = _setting(None, "directory of the kernel store (default: ACCELOPT_CACHE_DIR or the user's cache)")
+    backend: str = _setting("auto", "language of the kernels; auto takes the first one that works here", choices=("auto", "cpp"))
+    threads: int | None = _setting(None, "threads that kernels are timed with (default: torch.get_num_threads())", low=1)
+    seed: int = _setting(0, "seed of the built-in proposer and of the verification inputs", low=0)
+    effort: str = _setting("quick", "preset of the search", choices=EFFORTS)
+    beam_width: int | None = _setting(None, "candidates kept a round (B); None: the preset's", low=1)
+    plans_per_candidate: int | None = _setting(None, "plans per candidate (N); None: the preset's", low=1)
+    attempts_per_plan: int | None = _setting(None, "sources per plan (K); None: the preset's", low=1)
+    rounds: int | None = _setting(None, "rounds at most (T); None: the preset's", low=0)
+    min_speedup: float = _setting(
+        1.03, "a kernel is adopted when its speedup over the better of Inductor and eager exceeds this", low=1
+    )
+    max_regions: int = _setting(64, "distinct regions tuned in one compile, hottest first", low=0)
+    wait: bool = _setting(False, "wait for another process that is tuning the same region, instead of using Inductor now")
+    fallback: str = _setting("inductor", "what runs everything else", choices=("inductor", "eager"))
+    retune: bool = _setting(False, "search again where an earlier search kept the baseline")
+    inductor: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata={"doc": "Inductor's own options, as torch.compile(options=) takes them", "choices": (), "low": None},
+    )
+    log: str = _setting(
+        "info", "quiet: warnings only; info: one line a region; debug: everything", choices=("quiet", "info", "debug")
+    )
+    model: str | None = _setting(None, "language model that proposes kernels; None: the built-in proposer")
+    base_url: str | None = _setting(None, "address of an OpenAI-compatible server for `model`")
+
+    @property
+    def rewrite_key(self) -> tuple[str, ...]:
+        """The settings that change which regions a compiled graph has replaced, as text (part of Inductor's cache key)."""
+        return (self.backend, str(self.min_speedup), str(self.max_regions))
+
+
+_FIELDS = {f.name: f for f in fields(Settings)}
+
+
+def setting_names() -> list[str]:
+    """All names, sorted."""
+    return sorted(_FIELDS)
+
+
+def describe_settings() -> list[tuple[str, str, Any, str]]:
+    """(name, environment variable, default, meaning) of every setting, in the order of `Settings`."""
+    return [
+        (
+            f.name,
+            f"ACCELOPT_{f.name.upper()}",
+            f.default_factory() if callable(f.default_factory) else f.default,
+            f.metadata["doc"],
+        )
+        for f in _FIELDS.values()
+    ]
+
+
+def settings_from(
+    options: Mapping[str, Any] | None = None,
+    *,
+    call: Mapping[str, Any] | None = None,
+    env: Mapping[str, str] | None = None,
+    pyproject: Path | None = None,
+) -> Settings:
+    """The settings in force. `call` are a function's own keyword arguments, `options` those of `torch.compile(options=)`.
+
+    `env` defaults to os.environ, `pyproject` to ./pyproject.toml. Raises UnknownOption and InvalidOption.
+    """
+    values: dict[str, Any] = {}
+    values.update(_from_environment(os.environ if env is None else env))
+    values.update(_from_pyproject(pyproject or Path("pyproject.toml")))
+    for given, where in ((options, "options="), (call, "the call")):
+        for name, value in (given or {}).items():
+            if name not in _FIELDS:
+                raise UnknownOption(str(name), known=setting_names())
+            values[name] = _checked(name, value, where)
+    return Settings(**values)
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, text in env.items():
+        if not variable.startswith("ACCELOPT_") or variable in _OTHER_VARIABLES or text == "":
+            continue
+        name = variable.removeprefix("ACCELOPT_").lower()
+        if name not in _FIELDS:
+            # Another program's environment is not this call's mistake: say it, do not fail.
+            log.warning("environment: %s", UnknownOption(variable, known=[f"ACCELOPT_{n.upper()}" for n in _FIELDS]))
+            continue
+        found[name] = _checked(name, _parsed(name, text), variable)
+    return found
+
+
+def _from_pyproject(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        try:
+            import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
+        except ImportError:
+            log.warning("%s is not read: Python 3.10 needs the package tomli for that", path)
+            return {}
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("accelopt", {})
+    except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as failure:
+        log.warning("%s is not read: %s", path, failure)
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in _FIELDS:
+            raise UnknownOption(name, known=setting_names())
+        found[name] = _checked(name, value, f"{path} [tool.accelopt]")
+    return found
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A value from the environment, where everything is text."""
+    kind = str(_FIELDS[name].type)
+    lowered = text.strip().lower()
+    if lowered == "none" and "None" in kind:
+        return None
+    if "bool" in kind and lowered in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        return lowered in ("1", "true", "yes", "on")
+    try:
+        if "int" in kind.split(" | "):
+            return int(text)
+        if "float" in kind.split(" | "):
+            return float(text)
+    except ValueError:
+        return text  # refused by _checked, which can say why
+    return text
+
+
+def _checked(name: str, value: Any, where: str) -> Any:
+    """The value in the setting's type. Raises InvalidOption."""
+    setting = _FIELDS[name]
+    kinds = str(setting.type).split(" | ")
+    choices, low = setting.metadata["choices"], setting.metadata["low"]
+    if value is None and "None" in kinds:
+        return None
+    if name == "inductor":
+        if not isinstance(value, Mapping):
+            raise _invalid(name, value, where, "it is not a dict", "{'max_autotune': True}")
+        return dict(value)
+    if "bool" in kinds:
+        if not isinstance(value, bool):
+            raise _invalid(name, value, where, "it is not a bool", "True or False")
+        return value
+    if "str" in kinds:
+        value = os.fspath(value) if isinstance(value, os.PathLike) else value
+        if not isinstance(value, str):
+            raise _invalid(name, value, where, "it is not text", " or ".join(map(repr, choices)) or "text")
+        if choices and value not in choices:
+            raise _invalid(name, value, where, "there is no such choice", ", ".join(map(repr, choices)))
+        return value
+    whole = "int" in kinds
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        raise _invalid(name, value, where, f"it is not {'an integer' if whole else 'a number'}", f"a number >= {low:g}")
+    if low is not None and not value >= low:
+        raise _invalid(name, value, where, "it is too small", f"a number >= {low:g}")
+    return value if whole else float(value)
+
+
+def _invalid(name: str, value: Any, where: str, reason: str, accepted: str) -> InvalidOption:
+    return InvalidOption(f"{name}={value!r} (from {where}): {reason}; accepted: {accepted}")

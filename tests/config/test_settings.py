@@ -1,0 +1,88 @@
+"""Where settings come from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accelopt_compile.config import Settings, describe_settings, settings_from
+from accelopt_compile.errors import InvalidOption, UnknownOption
+
+
+def project(directory: Path, body: str) -> Path:
+    path = directory / "pyproject.toml"
+    path.write_text(f"[tool.accelopt]\n{body}\n")
+    return path
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """Without anything said, the documented defaults hold."""
+    assert Settings() == settings_from(env={}, pyproject=tmp_path / "none.toml")
+
+
+def test_precedence(tmp_path: Path) -> None:
+    """The call wins over options=, options= over pyproject.toml, pyproject.toml over the environment."""
+    env = {"ACCELOPT_BUDGET_S": "1", "ACCELOPT_SEED": "1", "ACCELOPT_ROUNDS": "1", "ACCELOPT_WAIT": "true"}
+    path = project(tmp_path, "budget_s = 2\nseed = 2\nrounds = 2")
+    got = settings_from({"budget_s": 3, "seed": 3}, call={"budget_s": 4}, env=env, pyproject=path)
+    assert (4.0, 3, 2, True) == (got.budget_s, got.seed, got.rounds, got.wait)
+
+
+@pytest.mark.parametrize("where", ["options", "call", "pyproject"])
+def test_unknown_name_gives_the_nearest(tmp_path: Path, where: str) -> None:
+    """A misspelt setting is an error that names the right one."""
+    with pytest.raises(UnknownOption, match="did you mean 'beam_width'"):
+        settings_from(
+            {"beam_widht": 3} if where == "options" else None,
+            call={"beam_widht": 3} if where == "call" else None,
+            env={},
+            pyproject=project(tmp_path, "beam_widht = 3" if where == "pyproject" else ""),
+        )
+
+
+def test_unknown_variable_is_only_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A strange ACCELOPT_ variable may belong to somebody else: it is named in the log, and nothing fails."""
+    settings_from(env={"ACCELOPT_BUGDET_S": "3"}, pyproject=tmp_path / "none.toml")
+    assert "did you mean 'ACCELOPT_BUDGET_S'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("mode", "tuned", "'off', 'apply', 'tune'"),
+        ("mode", 3, "'off' or 'apply' or 'tune'"),
+        ("budget_s", -1, "a number >= 0"),
+        ("budget_s", "soon", "a number >= 0"),
+        ("budget_s", float("nan"), "a number >= 0"),
+        ("beam_width", 0, "a number >= 1"),
+        ("beam_width", 1.5, "a number >= 1"),
+        ("threads", True, "a number >= 1"),
+        ("wait", "yes", "True or False"),
+        ("inductor", 3, "max_autotune"),
+    ],
+)
+def test_bad_value_says_what_is_accepted(name: str, value: object, accepted: str) -> None:
+    """A bad value is an error that names setting, value and what it may be."""
+    with pytest.raises(InvalidOption) as refused:
+        settings_from({name: value}, env={})
+    assert f"{name}={value!r}" in str(refused.value)
+    assert accepted in str(refused.value)
+
+
+def test_bad_environment_names_the_variable() -> None:
+    """The message says where the bad value came from."""
+    with pytest.raises(InvalidOption, match="ACCELOPT_SEED"):
+        settings_from(env={"ACCELOPT_SEED": "many"})
+
+
+def test_paths_are_text(tmp_path: Path) -> None:
+    """A Path serves as cache_dir."""
+    assert str(tmp_path) == settings_from({"cache_dir": tmp_path}, env={}).cache_dir
+
+
+def test_every_setting_is_described() -> None:
+    """Each setting has a sentence, a variable and a default for the documentation."""
+    rows = describe_settings()
+    assert all(doc for _, _, _, doc in rows)
+    assert ("budget_s", "ACCELOPT_BUDGET_S", 60.0) == next(r[:3] for r in rows if r[0] == "budget_s")
