@@ -1,0 +1,249 @@
+"""The tree under a root as the stores see it: files on disk, and above them a layer in memory for what cannot be written.
+
+Nothing here raises for the state of the disk. What cannot be read is a miss with one warning and goes to quarantine (or is
+skipped where we may not write); what cannot be written stays in this process with one warning.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from accelopt_cache import durable, layout
+from accelopt_compile.errors import DamagedEntry, InvalidRecord
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_warned: set[tuple[str, str]] = set()
+_warned_lock = threading.Lock()
+
+
+def warn_once(path: str, reason: str) -> None:
+    """One WARNING a process for the same path and reason."""
+    with _warned_lock:
+        if (path, reason) in _warned:
+            return
+        _warned.add((path, reason))
+    log.warning("accelopt cache: %s %s", path, reason)
+
+
+class Files:
+    """Reads and writes by relative path. Thread-safe; any number of processes may share the root."""
+
+    def __init__(self, root: layout.Root) -> None:
+        self.root = root
+        self._memory: dict[str, bytes] = {}
+        self._hidden: set[str] = set()
+        self._scratch: Path | None = None
+        if root.why:
+            warn_once(root.named, root.why)
+
+    @property
+    def writable(self) -> bool:
+        """Whether writes are tried on disk at all."""
+        return self.root.path is not None and self.root.writable
+
+    def path(self, name: str) -> Path | None:
+        """The real path of `name`, or None where no part of the root is used."""
+        return None if self.root.path is None else self.root.path / name
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, name: str, check: Callable[[bytes], T], *, limit: int = durable.READ_LIMIT) -> T | None:
+        """`check(bytes)` of a file, or None for a miss. `check` raises DamagedEntry or InvalidRecord for bytes that are
+        not what the name says; such a file is quarantined."""
+        try:
+            data = self.load(name, limit=limit)
+            return None if data is None else check(data)
+        except (DamagedEntry, InvalidRecord, RecursionError, OverflowError) as failure:
+            self.quarantine(name, str(failure) or type(failure).__name__)
+            return None
+
+    def load(self, name: str, *, limit: int = durable.READ_LIMIT) -> bytes | None:
+        """The bytes at `name`, or None where there are none. Raises DamagedEntry for what is no plain file of ours."""
+        held = self._memory.get(name)
+        return held if held is not None else self._read_disk(name, limit)
+
+    def _read_disk(self, name: str, limit: int) -> bytes | None:
+        path = self.path(name)
+        if path is None or name in self._hidden:
+            return None
+        try:
+            if os.path.realpath(path.parent) != str(path.parent):
+                raise DamagedEntry("it lies behind a symbolic link")
+            return durable.read_file(path, limit=limit)
+        except (FileNotFoundError, NotADirectoryError):
+            return None  # absent, or removed between the listing and now
+        except OSError as failure:
+            self._hidden.add(name)
+            warn_once(str(path), f"cannot be read ({failure.strerror}); skipped")
+            return None
+
+    def names(self, directory: str) -> list[str]:
+        """Sorted names of the entries in a directory, without temporaries; empty when it cannot be listed."""
+        prefix = directory + "/"
+        held = list(self._memory)
+        found = {name[len(prefix) :].split("/", 1)[0] for name in held if name.startswith(prefix)}
+        path = self.path(directory)
+        if path is not None:
+            with contextlib.suppress(OSError):
+                on_disk = os.listdir(path)
+                found.update(n for n in on_disk if not n.startswith(".") and prefix + n not in self._hidden)
+        return sorted(found)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is something at `name`, read or not."""
+        path = self.path(name)
+        return name in self._memory or (path is not None and name not in self._hidden and os.path.lexists(path))
+
+    # ------------------------------------------------------------ writing
+
+    def write(self, name: str, data: bytes) -> bool:
+        """Store `data` at `name`: on disk (True), else in memory (False). A file that already holds it is kept and only
+        its age renewed, so that `prune` sees it as fresh."""
+        if self.write_file(name, data):
+            return True
+        self.hold(name, data)
+        return False
+
+    def write_file(self, name: str, data: bytes) -> bool:
+        """Store `data` on disk, or warn once and return False."""
+        if not self.writable:
+            return False
+        try:
+            self._write_disk(name, data)
+        except OSError as failure:
+            warn_once(
+                self.root.named, f"cannot be written ({failure.strerror or failure}); what is found now stays in this process"
+            )
+            return False
+        self._memory.pop(name, None)
+        self._hidden.discard(name)
+        return True
+
+    def hold(self, name: str, data: bytes) -> None:
+        """Keep `data` at `name` in this process only."""
+        self._memory[name] = data
+
+    def _write_disk(self, name: str, data: bytes) -> None:
+        path = self.path(name)
+        assert path is not None and self.root.path is not None
+        self.clear_way(name)
+        durable.make_dirs(path.parent, below=self.root.path)
+        try:
+            if durable.read_file(path) == data:
+                os.utime(path)
+                return
+        except (OSError, DamagedEntry):
+            pass  # absent or damaged: replaced below
+        try:
+            durable.write_atomic(path, data)
+        except FileNotFoundError:  # `prune` removed the empty directory between the two calls
+            durable.make_dirs(path.parent, below=self.root.path)
+            durable.write_atomic(path, data)
+
+    def clear_way(self, name: str) -> None:
+        """Quarantine what stands where a directory or file of ours must be: files, links, directories."""
+        parts = name.split("/")
+        for depth in range(1, len(parts) + 1):
+            step = "/".join(parts[:depth])
+            path = self.path(step)
+            assert path is not None
+            if not os.path.lexists(path):
+                return
+            if path.is_symlink() or path.is_dir() != (depth < len(parts)):
+                self.quarantine(step, "it is not what belongs here")
+
+    def held(self) -> int:
+        """How many entries live in this process only."""
+        return len(self._memory)
+
+    def remove(self, name: str) -> bool:
+        """Delete a file; True when there was one. Where it cannot be deleted it is hidden from this process."""
+        there = self.exists(name)
+        self._memory.pop(name, None)
+        path = self.path(name)
+        if path is not None and os.path.lexists(path):
+            try:
+                if not self.writable:
+                    raise PermissionError(errno.EROFS, "read-only")
+                path.unlink()
+            except OSError:
+                self._hidden.add(name)
+        return there
+
+    def touch(self, name: str, *, at_most_every_s: float) -> None:
+        """Stamp a use on a file, so that `prune` keeps what is used. Does nothing on a read-only root."""
+        path = self.path(name)
+        if path is not None and self.writable:
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > at_most_every_s:
+                    os.utime(path, follow_symlinks=False)
+
+    def quarantine(self, name: str, reason: str, *, quiet: bool = False) -> None:
+        """Take an entry out of service: moved to `v1/quarantine`, or hidden where we may not write. One warning, unless
+        `quiet` because the caller gives a better one."""
+        self._memory.pop(name, None)
+        path = self._offender(name)
+        if path is None or not os.path.lexists(path):
+            log.info("accelopt cache: %s left out of use: %s", name, reason)
+            return
+        if self.writable and self._move(path, _slug(reason)):
+            if not quiet:
+                log.warning("accelopt cache: %s: %s; moved to quarantine, treated as a miss", path, reason)
+            return
+        self._hidden.add(name)
+        if not quiet:
+            warn_once(str(path), f": {reason}; skipped, treated as a miss")
+
+    def _offender(self, name: str) -> Path | None:
+        """The path to move for `name`: a symbolic link on the way to it rather than a file of others behind the link."""
+        if self.root.path is None:
+            return None
+        path = self.root.path
+        for part in name.split("/"):
+            path = path / part
+            if path.is_symlink():
+                break
+        return path
+
+    def _move(self, path: Path, slug: str) -> bool:
+        assert self.root.path is not None
+        quarantine = self.root.path / layout.QUARANTINE
+        stem, suffix = os.path.splitext(path.name)
+        try:
+            if path != quarantine and path not in quarantine.parents:
+                durable.make_dirs(quarantine, below=self.root.path)
+                os.replace(path, quarantine / f"{stem[:80]}.{slug}.{secrets.token_hex(4)}{suffix[:20]}")
+            else:  # quarantine itself, or v1, is a file or a link: there is no better place than beside it
+                os.replace(path, path.with_name(f".{path.name}.{slug}.{secrets.token_hex(4)}"))
+        except FileNotFoundError:
+            return not os.path.lexists(path)  # another process moved it first
+        except OSError:
+            return False
+        return True
+
+    def scratch(self) -> Path:
+        """A directory of this process for what cannot go to the root; removed at exit."""
+        if self._scratch is None:
+            self._scratch = Path(tempfile.mkdtemp(prefix="accelopt-"))
+            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        return self._scratch
+
+
+def _slug(reason: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", reason.lower()).strip("-")[:40] or "damaged"

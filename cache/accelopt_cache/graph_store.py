@@ -1,0 +1,64 @@
+"""Small documents kept under a given name rather than by their content, each sealed with its digest: what is known of a
+captured graph, and where an interrupted search stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accelopt_cache import durable, layout
+from accelopt_cache.files import Files
+from accelopt_compile.errors import DamagedEntry, InvalidRecord
+
+GRAPH_VERSION = 1
+PROGRESS_VERSION = 1
+
+
+class GraphStore:
+    """One document per captured graph, so that a warm process need not capture twice."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    def get(self, digest: str) -> dict[str, Any] | None:
+        """The document of a graph, or None."""
+        try:
+            name = layout.graph(digest)
+        except InvalidRecord:
+            return None
+        return self.files.read(name, lambda data: _document(data, version=GRAPH_VERSION, graph=digest))
+
+    def put(self, digest: str, data: dict[str, Any]) -> None:
+        """Replace the document of a graph. Raises InvalidRecord for what is not plain JSON."""
+        self.files.write(layout.graph(digest), durable.seal(data, version=GRAPH_VERSION, graph=digest))
+
+
+class ProgressStore:
+    """One document per search that is under way or was interrupted. The last writer wins; the claim keeps others out."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    def save(self, workload_digest: str, target: str, data: dict[str, Any]) -> None:
+        """Replace what is known of a search. Raises InvalidRecord for what is not plain JSON (an infinity is not)."""
+        sealed = durable.seal(data, version=PROGRESS_VERSION, workload=workload_digest, target=target)
+        self.files.write(layout.progress(workload_digest, target), sealed)
+
+    def load(self, workload_digest: str, target: str) -> dict[str, Any] | None:
+        """Where the search stands, or None."""
+        about = {"version": PROGRESS_VERSION, "workload": workload_digest, "target": target}
+        try:
+            name = layout.progress(workload_digest, target)
+        except InvalidRecord:
+            return None
+        return self.files.read(name, lambda data: _document(data, **about))
+
+    def clear(self, workload_digest: str, target: str) -> None:
+        """Forget a search that has ended."""
+        self.files.remove(layout.progress(workload_digest, target))
+
+
+def _document(data: bytes, **about: Any) -> dict[str, Any]:
+    value = durable.unseal(data, **about)
+    if not isinstance(value, dict):
+        raise DamagedEntry("it does not hold an object")
+    return value

@@ -1,0 +1,221 @@
+"""Records, their sources and their workloads: immutable files named by their content, chosen among at read time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from accelopt_cache import durable, layout, record_codec
+from accelopt_cache.files import Files
+from accelopt_cache.reuse import choose
+from accelopt_compile.errors import DamagedEntry, InvalidRecord
+from accelopt_compile.records import Binding, Record, Workload
+
+USE_STAMP_S = 3600.0
+"""A served record is stamped as used at most this often."""
+
+
+class RecordStore:
+    """What was found for each (workload, target). Reads never raise for the state of the disk."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    # ------------------------------------------------------------ records
+
+    def put(self, record: Record, workload: Workload | None = None) -> str:
+        """Store a record, its source and its workload; the record's id. A reader sees all of it or nothing. What the disk
+        does not take stays in this process. Raises InvalidRecord for a record that could not be read back."""
+        data, source = record_codec.encode(record)
+        record_id = durable.sha256(data)
+        name = layout.record(record.workload, record.target, record_id, record.outcome)
+        on_disk = True
+        if workload is not None:
+            text = workload.to_text().encode()
+            if durable.sha256(text) != record.workload:
+                raise InvalidRecord(f"the record is of workload {record.workload}, the workload given is {workload.digest}")
+            on_disk = self.files.write(layout.workload(record.workload), text)
+        if source is not None:
+            on_disk = self.files.write(layout.blob(durable.sha256(source)), source) and on_disk
+        self.files.remove(layout.tombstone(record_id))
+        if on_disk:
+            self.files.write(name, data)
+        else:  # others must not see a record without its source
+            self.files.hold(name, data)
+        return record_id
+
+    def records(self, workload_digest: str, target: str | None = None) -> tuple[Record, ...]:
+        """Every readable record of a workload, oldest first; of one target, or of all."""
+        found = self._read_all(workload_digest, [target] if target is not None else self._targets(workload_digest))
+        return tuple(record for _, record in sorted(found, key=lambda item: (item[1].created, item[0])))
+
+    def winners(self, workload_digest: str, target: str) -> tuple[Record, ...]:
+        """The records that hold a kernel, oldest first."""
+        return tuple(r for r in self.records(workload_digest, target) if r.outcome == "winner")
+
+    def best(
+        self,
+        workload_digest: str,
+        target: str,
+        binding: Binding,
+        *,
+        environment: Mapping[str, str] | None = None,
+        max_distance: float = 2.0,
+    ) -> Record | None:
+        """The winner to serve at `binding` (rules: `reuse.choose`), or None. With an `environment`, the caller asks
+        `reuse(record.environment, environment)` what must be done before it is launched."""
+        chosen = choose(self._read_all(workload_digest, [target]), binding, environment=environment, max_distance=max_distance)
+        if chosen is None:
+            return None
+        record_id, record = chosen
+        self.files.touch(layout.record(workload_digest, target, record_id, record.outcome), at_most_every_s=USE_STAMP_S)
+        return record
+
+    def iter_records(self) -> Iterator[tuple[str, Record]]:
+        """Every readable record as (id, record), all workloads and targets."""
+        for workload, target, record_id, outcome in self.walk():
+            record = self._read(workload, target, record_id, outcome)
+            if record is not None:
+                yield record_id, record
+
+    def remove(self, record_id: str) -> bool:
+        """Delete a record and leave a tombstone, so that a copy that comes back is not served; True when there was one."""
+        places = self.places(record_id)
+        if places:
+            self.files.write(layout.tombstone(record_id), durable.encode({"removed": record_id}))
+        removed = [self.files.remove(place) for place in places]
+        return any(removed)
+
+    def quarantine(self, record_id_or_path: str | Path, reason: str) -> bool:
+        """Take a record (by id) or any file of the store (by path) out of service; True when there was one."""
+        names = self.places(str(record_id_or_path)) or self._inside(record_id_or_path)
+        for name in names:
+            self.files.quarantine(name, reason)
+        return bool(names)
+
+    def verify_entry(self, record_id: str) -> str | None:
+        """None when record, source and workload are what their digests say, else what is wrong. Changes nothing."""
+        try:
+            places = list(self.places(record_id))
+            for place in places:
+                *_, workload, target, name = place.split("/")
+                split = layout.split_record(name)
+                data = self.files.load(place)
+                if split is None or data is None:
+                    return f"{place}: not readable"
+                self._decode(data, workload, target, *split, peek=True)
+                text = self.files.load(layout.workload(workload))
+                if text is not None:
+                    _parse_workload(text, workload)
+        except (DamagedEntry, InvalidRecord, RecursionError, OverflowError) as failure:
+            return f"{record_id}: {failure}"
+        return None if places else f"{record_id}: not in the store"
+
+    # ------------------------------------------------------------ workloads, sources
+
+    def workload(self, digest: str) -> Workload | None:
+        """The workload with this digest, or None."""
+        try:
+            name = layout.workload(digest)
+        except InvalidRecord:
+            return None
+        return self.files.read(name, lambda data: _parse_workload(data, digest))
+
+    # ------------------------------------------------------------ listings
+
+    def keyset(self, target: str) -> str:
+        """A digest over the names of all winners of `target`: it changes exactly when a kernel comes or goes. Only lists
+        directories; belongs in the keys of compiled graphs."""
+        names = [f"{w}/{i}" for w, _, i, outcome in self.walk(target) if outcome == "winner"]
+        return durable.sha256("\n".join(names).encode())
+
+    def snapshot_token(self) -> str:
+        """A digest over the names of all records, baselines included: equal tokens mean nothing new to read."""
+        return durable.sha256("\n".join("/".join(entry) for entry in self.walk()).encode())
+
+    def walk(self, target: str | None = None) -> Iterator[tuple[str, str, str, str]]:
+        """(workload, target, record id, outcome) of every record by listing alone, in a fixed order."""
+        for shard in self.files.names(layout.RECORDS):
+            for workload in self.files.names(f"{layout.RECORDS}/{shard}"):
+                targets = [target] if target is not None else self.files.names(f"{layout.RECORDS}/{shard}/{workload}")
+                for one in targets:
+                    for record_id, outcome in self._listing(workload, one):
+                        yield workload, one, record_id, outcome
+
+    def places(self, record_id: str) -> list[str]:
+        """Names of the files that hold a record."""
+        return [layout.record(w, t, i, outcome) for w, t, i, outcome in self.walk() if i == record_id]
+
+    def _targets(self, workload_digest: str) -> list[str]:
+        try:
+            return self.files.names(f"{layout.RECORDS}/{layout.safe(workload_digest)[:2]}/{workload_digest}")
+        except InvalidRecord:
+            return []
+
+    def _listing(self, workload: str, target: str) -> list[tuple[str, str]]:
+        try:
+            names = self.files.names(layout.record_dir(workload, target))
+        except InvalidRecord:
+            return []
+        found = [split for split in map(layout.split_record, names) if split is not None]
+        if not found:
+            return []
+        buried = set(self.files.names(layout.TOMBSTONES))
+        return [split for split in found if f"{split[0]}.json" not in buried]
+
+    def _read_all(self, workload: str, targets: list[str]) -> list[tuple[str, Record]]:
+        found = []
+        for target in targets:
+            for record_id, outcome in self._listing(workload, target):
+                record = self._read(workload, target, record_id, outcome)
+                if record is not None:
+                    found.append((record_id, record))
+        return found
+
+    def _read(self, workload: str, target: str, record_id: str, outcome: str) -> Record | None:
+        name = layout.record(workload, target, record_id, outcome)
+        return self.files.read(name, lambda data: self._decode(data, workload, target, record_id, outcome))
+
+    def peek(self, workload: str, target: str, record_id: str, outcome: str) -> Record | None:
+        """A record as it lies there; None when it is not readable. Changes nothing and warns of nothing."""
+        try:
+            data = self.files.load(layout.record(workload, target, record_id, outcome))
+            return None if data is None else self._decode(data, workload, target, record_id, outcome, peek=True)
+        except (DamagedEntry, InvalidRecord, RecursionError, OverflowError):
+            return None
+
+    def _decode(self, data: bytes, workload: str, target: str, record_id: str, outcome: str, peek: bool = False) -> Record:
+        value = record_codec.parse(data, record_id)
+        sha = record_codec.source_digest(value)
+        text = None if sha is None else self._source(sha, peek)
+        return record_codec.decode(value, text, workload=workload, target=target, outcome=outcome)
+
+    def _source(self, sha: str, peek: bool) -> str:
+        """The kernel text of a blob. Raises DamagedEntry naming it; unless `peek`, a damaged blob is quarantined."""
+        name = layout.blob(sha)
+        try:
+            data = self.files.load(name)
+            if data is not None and durable.sha256(data) != sha:
+                raise DamagedEntry("its digest is not its name")
+        except DamagedEntry as failure:
+            if not peek:
+                self.files.quarantine(name, str(failure), quiet=True)
+            raise DamagedEntry(f"its source {name}: {failure}") from failure
+        if data is None:
+            raise DamagedEntry(f"its source {name} is missing")
+        return data.decode()
+
+    def _inside(self, path: str | Path) -> list[str]:
+        """The store's name for a path given absolute, or relative to the root; empty for anything outside or absent."""
+        root = self.files.root.path
+        if root is None:
+            return []
+        name = os.path.relpath(os.path.join(root, path), root)
+        return [name] if name.startswith("v1/") and ".." not in name.split("/") and self.files.exists(name) else []
+
+
+def _parse_workload(data: bytes, digest: str) -> Workload:
+    if durable.sha256(data) != digest:
+        raise DamagedEntry("it is empty" if not data else "its digest is not its name")
+    return Workload.from_json(durable.parse_object(data))
