@@ -1,0 +1,180 @@
+"""What was learned: the lessons of this run, first in, first out, on top of those of earlier runs.
+
+A run keeps at most `capacity` of its own lessons, as in AccelOpt. Earlier runs' experiences (`prior`, read from the
+store) are never pushed out by it: they are ranked by how near their work is to the task's, and how much they gained.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from accelopt_compile.records import Candidate, Experience, KernelSource
+from accelopt_compile.search.selection import HELPED, relative
+from accelopt_compile.search.task import SearchTask
+
+PRIOR_SHOWN = 64
+"""Experiences of earlier runs that are recalled at most."""
+
+_ANOTHER_ARCH = 0.5
+_SAME_FAMILY = 0.8
+_ANOTHER_FAMILY = 0.3
+
+
+class Memory:
+    """The experiences that planners see. `prior` must be of the task's backend; other backends' are never recalled."""
+
+    def __init__(self, *, prior: Sequence[Experience] = ()) -> None:
+        self.prior = tuple(prior)
+        self._recent: tuple[Experience, ...] = ()
+        self._gained: tuple[Experience, ...] = ()
+
+    @property
+    def recent(self) -> tuple[Experience, ...]:
+        """This run's experiences that are still remembered, oldest first."""
+        return self._recent
+
+    @property
+    def gained(self) -> tuple[Experience, ...]:
+        """All experiences of this run, the forgotten ones included: what the store keeps."""
+        return self._gained
+
+    def add(self, experiences: Sequence[Experience], *, capacity: int) -> None:
+        """Remember, and forget the oldest beyond `capacity`."""
+        self._gained += tuple(experiences)
+        self._recent = (*self._recent, *experiences)[-capacity:] if capacity > 0 else ()
+
+    def restore(self, *, prior: Sequence[Experience], recent: Sequence[Experience], gained: Sequence[Experience]) -> None:
+        """Become what a saved run had, so that it goes on as it would have."""
+        self.prior, self._recent, self._gained = tuple(prior), tuple(recent), tuple(gained)
+
+    def recall(self, task: SearchTask) -> tuple[Experience, ...]:
+        """What the planner is shown: this run's newest first, then earlier runs' by `promise`."""
+        if not task.settings.use_prior:
+            return self._recent[::-1]
+        ranked = sorted(((promise(task, e), -i, e) for i, e in enumerate(self.prior)), key=lambda r: (-r[0], -r[1]))
+        return (*self._recent[::-1], *(e for weight, _, e in ranked[:PRIOR_SHOWN] if weight > 0))
+
+
+def similarity(task: SearchTask, experience: Experience) -> float:
+    """How much an experience says about the task, 0 to 1: the same workload, then the same family, then families that
+    share words; another architecture halves it, another backend says nothing."""
+    if experience.backend != task.backend.name:
+        return 0.0
+    if experience.workload == task.workload.digest:
+        near = 1.0
+    elif experience.family == task.family:
+        near = _SAME_FAMILY
+    else:
+        near = _ANOTHER_FAMILY * _shared_words(experience.family, task.family)
+    return near * (1.0 if experience.arch == task.arch else _ANOTHER_ARCH)
+
+
+def promise(task: SearchTask, experience: Experience) -> float:
+    """Similarity times the logarithm of the speedup: what repeating (or avoiding) it here is expected to be worth."""
+    return similarity(task, experience) * math.log(max(experience.speedup, 1.0))
+
+
+def _shared_words(a: str, b: str) -> float:
+    words_a, words_b = (set(re.findall(r"[a-z0-9]+", text.lower())) for text in (a, b))
+    union = words_a | words_b
+    return len(words_a & words_b) / len(union) if union else 0.0
+
+
+# ---------------------------------------------------------------- whole configurations
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Structure and tunables that were the faster of a pair, and the evidence for them."""
+
+    structure: Mapping[str, str]
+    tunables: Mapping[str, int]
+    weight: float
+
+
+def proven_configurations(task: SearchTask, experiences: Sequence[Experience]) -> tuple[Configuration, ...]:
+    """Earlier winners' configurations, most promising first, each structure once with its most promising tunables.
+
+    A structure's weight adds up over workloads, so that one that won on many comes before one that won big once.
+    """
+    best: dict[tuple[tuple[str, str], ...], dict[str, tuple[float, Experience]]] = {}
+    for experience in experiences:
+        if not experience.helped or not experience.structure or (weight := promise(task, experience)) <= 0:
+            continue
+        by_workload = best.setdefault(tuple(sorted(experience.structure.items())), {})
+        if weight > by_workload.get(experience.workload, (0.0, experience))[0]:
+            by_workload[experience.workload] = (weight, experience)
+    found = [
+        Configuration(
+            structure=dict(structure),
+            tunables=_most_supported([(w, e.tunables) for w, e in by_workload.values()]),
+            weight=sum(weight for weight, _ in by_workload.values()),
+        )
+        for structure, by_workload in best.items()
+    ]
+    return tuple(sorted(found, key=lambda c: (-c.weight, sorted(c.structure.items()))))
+
+
+def known_tunables(task: SearchTask, experiences: Sequence[Experience], source: KernelSource) -> list[dict[str, int]]:
+    """Tunables that were good for kernels like `source`, most promising first, each valid for it and listed once.
+    Kernels that share more of its structure count for more."""
+    weights: dict[tuple[tuple[str, int], ...], float] = {}
+    for experience in experiences:
+        values = fitted(source, experience.tunables)
+        if not experience.tunables or not task.backend.valid(source, values):
+            continue
+        key = tuple(sorted(values.items()))
+        weight = promise(task, experience) * agreement(experience.structure, source.structure) ** 2
+        weights[key] = weights.get(key, 0.0) + weight
+    ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+    return [dict(key) for key, weight in ranked if weight > 0]
+
+
+def fitted(source: KernelSource, tunables: Mapping[str, int]) -> dict[str, int]:
+    """`tunables` as far as `source` declares them, its own defaults for the rest."""
+    return {
+        name: tunables[name] if tunables.get(name) in allowed else allowed[0] for name, allowed in sorted(source.tunables.items())
+    }
+
+
+def agreement(a: Mapping[str, str], b: Mapping[str, str]) -> float:
+    """Share of the structural choices that both make alike; 0 when they have none in common."""
+    names = set(a) | set(b)
+    return sum(a.get(name) == b.get(name) for name in names) / len(names) if names else 0.0
+
+
+def _most_supported(weighted: Sequence[tuple[float, Mapping[str, int]]]) -> dict[str, int]:
+    support: dict[tuple[tuple[str, int], ...], float] = {}
+    for weight, tunables in weighted:
+        key = tuple(sorted(tunables.items()))
+        support[key] = support.get(key, 0.0) + weight
+    return dict(max(sorted(support.items()), key=lambda item: item[1])[0])
+
+
+def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Experience | None:
+    """The whole way from the seed to the best kernel as one experience, for warm starts; None when it gained nothing."""
+    gain = relative(best, seed)
+    if best.id == seed.id or gain <= HELPED:
+        return None
+    change = {f"structure.{k}": v for k, v in best.source.structure.items() if seed.source.structure.get(k) != v}
+    choices = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in change.items()) or "the seed's structure"
+    numbers = ", ".join(f"{name}={value}" for name, value in best.tunables.items())
+    return Experience(
+        backend=task.backend.name,
+        family=task.family,
+        arch=task.arch,
+        workload=task.workload.digest,
+        change=change,
+        helped=True,
+        speedup=gain,
+        lesson=f"Best of a search on {task.family}: {choices}"
+        + (f" with {numbers}" if numbers else "")
+        + f", {gain:.2f}x the seed.",
+        slow=seed.source.text,
+        fast=best.source.text,
+        structure=dict(best.source.structure),
+        tunables=dict(best.tunables),
+    )

@@ -1,0 +1,79 @@
+"""Who goes on, and who teaches. Two rules each stated in full in the notes (accelopt.md 1.5 and 1.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from accelopt_compile.records import Candidate, Plan
+from accelopt_compile.search.proposer import TeachingPair
+
+HELPED = 1.04
+"""A plan whose best attempt is faster than its parent by more than this teaches (t_pos)."""
+
+HURT = 1.15
+"""A plan whose best attempt is slower than its parent by more than this teaches what to undo (t_neg)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One plan on one parent with its accepted kernels, tuned ones included."""
+
+    parent: Candidate
+    plan: Plan
+    children: tuple[Candidate, ...]
+
+    @property
+    def fastest(self) -> Candidate | None:
+        return max(self.children, key=speed, default=None)
+
+    @property
+    def slowest(self) -> Candidate | None:
+        return min(self.children, key=speed, default=None)
+
+
+def speed(candidate: Candidate) -> float:
+    """What candidates are ranked by: speed over the better baseline, measured in pairs. Unlike the bare kernel time
+    it does not move with the machine's clock between two evaluations."""
+    return candidate.verdict.timing.speedup
+
+
+def relative(child: Candidate, parent: Candidate) -> float:
+    """The child's speed over its parent's."""
+    return speed(child) / speed(parent)
+
+
+def elitist_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:
+    """The `width` fastest of the parents and of each group's fastest kernel, each once; ties go to the older one."""
+    pool = {candidate.id: candidate for candidate in parents}
+    for group in groups:
+        if (fastest := group.fastest) is not None:
+            pool.setdefault(fastest.id, fastest)
+    return tuple(sorted(pool.values(), key=lambda c: (-speed(c), c.id))[:width])
+
+
+def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:
+    """AccelOpt's rule: each group's fastest kernel, the `width` fastest of these; a group without an accepted kernel
+    is represented by its parent, behind all others. A parent may so fill several slots, and a beam can get slower.
+    `parents` only matters when there is no group at all."""
+    fresh = [fastest for group in groups if (fastest := group.fastest) is not None]
+    fillers = [group.parent for group in groups if not group.children]
+    ranked = sorted(fresh, key=lambda c: -speed(c)) + fillers
+    return tuple(ranked[:width]) if ranked else tuple(parents[:width])
+
+
+def teaching_pairs(groups: Sequence[Group], limit: int) -> tuple[TeachingPair, ...]:
+    """At most `limit` pairs of a round: first the plans that helped most (at most half of them), then those that hurt
+    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest."""
+    helped, hurt = [], []
+    for group in groups:
+        if (fastest := group.fastest) is None or (slowest := group.slowest) is None:
+            continue
+        best = relative(fastest, group.parent)
+        if best > HELPED:
+            helped.append(TeachingPair(slow=group.parent, fast=fastest, plan=group.plan, helped=True, speedup=best))
+        elif best < 1 / HURT:
+            loss = relative(group.parent, slowest)
+            hurt.append(TeachingPair(slow=slowest, fast=group.parent, plan=group.plan, helped=False, speedup=loss))
+    kept = sorted(helped, key=lambda pair: -pair.speedup)[: limit // 2]
+    return (*kept, *sorted(hurt, key=lambda pair: -pair.speedup)[: limit - len(kept)])

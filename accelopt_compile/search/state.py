@@ -1,0 +1,204 @@
+"""The state of a search between two rounds, and the JSON forms of what is in it.
+
+Everything of the round that was under way when a run died is in the run log; `trials` replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from accelopt_compile.errors import InvalidRecord
+from accelopt_compile.records import (
+    Accepted,
+    Candidate,
+    ErrorReport,
+    Experience,
+    KernelSource,
+    Plan,
+    Rejected,
+    Stage,
+    Timing,
+    Verdict,
+    source_from_json,
+)
+from accelopt_compile.search.task import Tried
+
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchState:
+    """A search between two rounds. `round` is the next one; `beam` holds candidate ids (repeated in paper mode);
+    `known` are the keys of all trials so far, `tuned` those of the sources whose tunables were searched; `flat_rounds`
+    counts rounds without an improvement; `seconds` is what the run has used of its budget."""
+
+    workload: str
+    target: str
+    seed: int
+    round: int
+    candidates: tuple[Candidate, ...]
+    beam: tuple[int, ...]
+    tried: tuple[Tried, ...]
+    known: tuple[str, ...]
+    tuned: tuple[str, ...]
+    rejected: Mapping[str, int]
+    evaluated: int
+    duplicates: int
+    flat_rounds: int
+    seconds: float
+    prior: tuple[Experience, ...]
+    recent: tuple[Experience, ...]
+    gained: tuple[Experience, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        plain = {
+            name: getattr(self, name)
+            for name in ("workload", "target", "seed", "round", "evaluated", "duplicates", "flat_rounds", "seconds")
+        }
+        return {
+            "state_version": STATE_VERSION,
+            **plain,
+            "candidates": [candidate_json(c) for c in self.candidates],
+            "beam": list(self.beam),
+            "tried": [tried_json(t) for t in self.tried],
+            "known": list(self.known),
+            "tuned": list(self.tuned),
+            "rejected": dict(self.rejected),
+            **{name: [experience_json(e) for e in getattr(self, name)] for name in ("prior", "recent", "gained")},
+        }
+
+    @staticmethod
+    def from_json(data: Any) -> SearchState:
+        """Inverse of `to_json`, checked. Raises InvalidRecord."""
+        try:
+            if data["state_version"] != STATE_VERSION:
+                raise InvalidRecord(f"search state version {data['state_version']!r}, this version reads {STATE_VERSION}")
+            return SearchState(
+                workload=str(data["workload"]),
+                target=str(data["target"]),
+                seed=int(data["seed"]),
+                round=int(data["round"]),
+                candidates=tuple(candidate_from(c) for c in data["candidates"]),
+                beam=tuple(int(i) for i in data["beam"]),
+                tried=tuple(tried_from(t) for t in data["tried"]),
+                known=tuple(str(k) for k in data["known"]),
+                tuned=tuple(str(k) for k in data["tuned"]),
+                rejected={str(k): int(v) for k, v in data["rejected"].items()},
+                evaluated=int(data["evaluated"]),
+                duplicates=int(data["duplicates"]),
+                flat_rounds=int(data["flat_rounds"]),
+                seconds=float(data["seconds"]),
+                prior=tuple(experience_from(e) for e in data["prior"]),
+                recent=tuple(experience_from(e) for e in data["recent"]),
+                gained=tuple(experience_from(e) for e in data["gained"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as failure:
+            raise InvalidRecord(f"not a search state: {type(failure).__name__} {failure}") from failure
+
+
+# ---------------------------------------------------------------- plain JSON, one pair a record
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    return {"text": plan.text, "change": dict(plan.change)}
+
+
+def plan_from(data: Any) -> Plan:
+    return Plan(text=str(data["text"]), change=_texts(data["change"]))
+
+
+def source_json(source: KernelSource) -> dict[str, Any]:
+    return {
+        "language": source.language,
+        "text": source.text,
+        "tunables": {name: list(values) for name, values in source.tunables.items()},
+        "structure": dict(source.structure),
+        "origin": source.origin,
+    }
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    if isinstance(verdict, Rejected):
+        return {"stage": verdict.stage.value, "reason": verdict.reason, "diagnosis": verdict.diagnosis}
+    timing = {**asdict(verdict.timing), "baselines_us": dict(verdict.timing.baselines_us)}
+    return {"errors": asdict(verdict.errors), "timing": timing, "features": dict(verdict.features)}
+
+
+def verdict_from(data: Any) -> Verdict:
+    if "stage" in data:
+        return Rejected(stage=Stage(data["stage"]), reason=str(data["reason"]), diagnosis=str(data["diagnosis"]))
+    return accepted_from(data)
+
+
+def accepted_from(data: Any) -> Accepted:
+    return Accepted(errors=ErrorReport(**data["errors"]), timing=Timing(**data["timing"]), features=dict(data["features"]))
+
+
+def candidate_json(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "id": candidate.id,
+        "parent": candidate.parent,
+        "plan": None if candidate.plan is None else plan_json(candidate.plan),
+        "source": source_json(candidate.source),
+        "tunables": dict(candidate.tunables),
+        "verdict": verdict_json(candidate.verdict),
+    }
+
+
+def candidate_from(data: Any) -> Candidate:
+    return Candidate(
+        id=int(data["id"]),
+        parent=None if data["parent"] is None else int(data["parent"]),
+        plan=None if data["plan"] is None else plan_from(data["plan"]),
+        source=source_from_json(data["source"]),
+        tunables=_numbers(data["tunables"]),
+        verdict=accepted_from(data["verdict"]),
+    )
+
+
+def tried_json(tried: Tried) -> dict[str, Any]:
+    return {
+        "parent": tried.parent,
+        "plan": plan_json(tried.plan),
+        "structure": dict(tried.structure),
+        "relative": tried.relative,
+        "outcome": tried.outcome,
+    }
+
+
+def tried_from(data: Any) -> Tried:
+    return Tried(
+        parent=int(data["parent"]),
+        plan=plan_from(data["plan"]),
+        structure=_texts(data["structure"]),
+        relative=None if data["relative"] is None else float(data["relative"]),
+        outcome=str(data["outcome"]),
+    )
+
+
+def experience_json(e: Experience) -> dict[str, Any]:
+    texts = {name: getattr(e, name) for name in ("backend", "family", "arch", "workload", "lesson", "slow", "fast")}
+    numbers = {"helped": e.helped, "speedup": e.speedup}
+    return {**texts, **numbers, "change": dict(e.change), "structure": dict(e.structure), "tunables": dict(e.tunables)}
+
+
+def experience_from(data: Any) -> Experience:
+    texts = {name: str(data[name]) for name in ("backend", "family", "arch", "workload", "lesson", "slow", "fast")}
+    return Experience(
+        **texts,
+        helped=bool(data["helped"]),
+        speedup=float(data["speedup"]),
+        change=_texts(data["change"]),
+        structure=_texts(data["structure"]),
+        tunables=_numbers(data["tunables"]),
+    )
+
+
+def _texts(data: Any) -> dict[str, str]:
+    return {str(k): str(v) for k, v in data.items()}
+
+
+def _numbers(data: Any) -> dict[str, int]:
+    return {str(k): int(v) for k, v in data.items()}

@@ -1,0 +1,87 @@
+"""When a search is over, and which of its candidates is the winner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from accelopt_compile.records import Accepted, Candidate, Rejected
+from accelopt_compile.search.selection import speed
+from accelopt_compile.search.task import SearchSettings
+from accelopt_compile.search.trials import Duplicate, Trials
+
+_ROOFLINE_BROKEN = 1.05
+"""A kernel faster than the roofline by more than this says that the roofline is no bound here, so nothing stops for it."""
+
+_NO_CHANCE = 0.97
+"""A quick timing whose interval ends below this share of the baseline is not worth a full evaluation."""
+
+
+def stop_reason(
+    settings: SearchSettings, *, best: Candidate, roofline_us: float, rounds_done: int, flat_rounds: int, spent: str | None
+) -> str | None:
+    """Why no further round should start, or None. `roofline_us` is the device's least time for the workload, 0 if unknown."""
+    share = roofline_us / best.verdict.timing.kernel_us if best.verdict.timing.kernel_us > 0 else 0.0
+    if settings.stop_at_roofline is not None and settings.stop_at_roofline <= share <= _ROOFLINE_BROKEN:
+        return f"the best kernel reaches {share:.0%} of the roofline"
+    if spent is not None:
+        return spent
+    if rounds_done >= settings.rounds:
+        return f"all {settings.rounds} rounds are done"
+    if settings.hopeless_after and rounds_done >= settings.hopeless_after and speed(best) < settings.hopeless_below:
+        return f"hopeless: {speed(best):.2f}x the baseline after {rounds_done} rounds"
+    if settings.patience and flat_rounds >= settings.patience:
+        return f"no improvement for {flat_rounds} rounds"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Final:
+    """The end of a search: the winner with its full verdict, or why there is none."""
+
+    winner: Candidate | None
+    because: str = ""
+
+
+def finalists(candidates: Sequence[Candidate], count: int) -> tuple[Candidate, ...]:
+    """The `count` fastest kernels of different source text: tuned copies of one text share its faults."""
+    by_text: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda c: (-speed(c), c.id)):
+        by_text.setdefault(candidate.source.digest, candidate)
+    return tuple(by_text.values())[:count]
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    settings: SearchSettings,
+    trials: Trials,
+    report: Callable[[Candidate, Accepted | Rejected], None],
+) -> Final:
+    """Evaluate the fastest kernels in full, best first, until one wins. `report` is told each full verdict at once, so
+    that an interruption loses nothing."""
+    because = ""
+    for candidate in finalists(candidates, settings.finalists):
+        timing = candidate.verdict.timing
+        if timing.high < _NO_CHANCE:
+            because = because or f"the best kernel runs at {timing.speedup:.2f}x the baseline"
+            break
+        verdict = trials.run(candidate.source, candidate.tunables, effort="full")
+        if isinstance(verdict, Duplicate):
+            continue
+        report(candidate, verdict)
+        if isinstance(verdict, Rejected):
+            because = f"kernel {candidate.id} was rejected in full: {verdict.stage.value}: {verdict.reason}"
+        elif wins(verdict, settings):
+            return Final(winner=replace(candidate, verdict=verdict))
+        else:
+            full = verdict.timing
+            because = (
+                f"kernel {candidate.id} runs at {full.speedup:.2f}x the baseline in full (95 % interval {full.low:.2f} to "
+                f"{full.high:.2f}), and {settings.win_margin:.2f} must be below it"
+            )
+    return Final(winner=None, because=because or "no kernel was accepted")
+
+
+def wins(verdict: Accepted, settings: SearchSettings) -> bool:
+    """Whether a full verdict is good enough to adopt."""
+    return verdict.timing.low > settings.win_margin

@@ -1,0 +1,134 @@
+"""What a search is given and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from accelopt_backends.base import Backend
+from accelopt_compile.errors import InvalidOption
+from accelopt_compile.records import Binding, Candidate, Experience, Plan, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """The dials of one search. The paper's symbols are in brackets."""
+
+    beam_width: int = 2
+    """Candidates kept from round to round (B)."""
+    plans_per_candidate: int = 4
+    """Plans asked for per candidate and round (N)."""
+    attempts_per_plan: int = 2
+    """Sources asked for per plan (K)."""
+    rounds: int = 16
+    """Rounds at most (T)."""
+    lessons_per_round: int = 8
+    """Teaching pairs at most per round (TopK)."""
+    memory_capacity: int = 16
+    """Experiences of this run that are kept, oldest dropped first (ExpN)."""
+    fix_attempts: int = 2
+    """Times a rejected source is handed to the fixer (F)."""
+    selection: Literal["elitist", "paper"] = "elitist"
+    """`elitist`: parents compete with their children. `paper`: parents only fill empty slots."""
+    use_prior: bool = True
+    """Whether experiences of earlier runs are recalled."""
+    warm_starts: int = 3
+    """Configurations of earlier winners evaluated right after the seed."""
+    tuning_trials: int = 8
+    """Evaluations spent on the tunables of one structure that made the beam."""
+    stop_at_roofline: float | None = 0.95
+    """Share of the roofline at which the search is done; None never stops for it."""
+    patience: int = 3
+    """Rounds in a row without an improvement of `min_gain` after which the beam counts as stagnant; 0 is never."""
+    min_gain: float = 1.01
+    """Improvement of the best candidate that counts as one."""
+    hopeless_below: float = 0.6
+    """Speedup over the baseline below which, after `hopeless_after` rounds, the region is given up."""
+    hopeless_after: int = 2
+    """0 never gives up."""
+    win_margin: float = 1.03
+    """The lower end of the final timing's interval must be above this."""
+    finalists: int = 3
+    """Candidates that get a full evaluation at the end, at most, until one wins."""
+
+    @staticmethod
+    def preset(name: str) -> SearchSettings:
+        """`quick` (built-in proposer, seconds a region), `default`, `full` (offline) or `paper`.
+
+        Raises InvalidOption for another name.
+        """
+        if name not in _PRESETS:
+            raise InvalidOption(f"effort {name!r} does not exist; one of: {', '.join(sorted(_PRESETS))}")
+        return _PRESETS[name]
+
+
+_WIDE = SearchSettings(beam_width=6, plans_per_candidate=12, attempts_per_plan=2, rounds=16)
+_PRESETS: Mapping[str, SearchSettings] = {
+    "quick": SearchSettings(plans_per_candidate=3, attempts_per_plan=1, rounds=8, fix_attempts=0, tuning_trials=6, patience=2),
+    "default": SearchSettings(),
+    "full": replace(_WIDE, tuning_trials=16, patience=5, hopeless_after=4),
+    "paper": replace(
+        _WIDE,
+        fix_attempts=0,
+        selection="paper",
+        use_prior=False,
+        warm_starts=0,
+        tuning_trials=0,
+        stop_at_roofline=None,
+        patience=0,
+        hopeless_after=0,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A plan of an earlier round and what came of it: `relative` is its best attempt's speed over the parent's, None
+    when every attempt was rejected (`outcome` then says at which stage and why)."""
+
+    parent: int
+    plan: Plan
+    structure: Mapping[str, str]
+    relative: float | None
+    outcome: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTask:
+    """One region to make faster. `family` names its kind of work (experiences are shared within it); `tried` is what
+    this run has tried so far: the loop keeps it up to date, callers leave it empty."""
+
+    workload: Workload
+    binding: Binding
+    target: str
+    backend: Backend
+    family: str
+    settings: SearchSettings = field(default_factory=SearchSettings)
+    threads: int = 1
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def arch(self) -> str:
+        """The target without its language: "x86_64-avx512" of "cpp-x86_64-avx512"."""
+        return self.target.removeprefix(f"{self.backend.name}-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """What came out. `best` is the winner, with the verdict of its full evaluation, or None; `reason` says why the
+    search stopped and, without a winner, why there is none.
+
+    `candidates` are all accepted kernels of the run in order of appearance; `rejected` counts verdicts by stage;
+    `evaluated` counts evaluations, full ones included; `experiences` are the lessons of this run, for the store.
+    """
+
+    best: Candidate | None
+    reason: str
+    candidates: tuple[Candidate, ...] = ()
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    evaluated: int = 0
+    duplicates: int = 0
+    rounds: int = 0
+    seconds: float = 0.0
+    experiences: tuple[Experience, ...] = ()

@@ -1,0 +1,145 @@
+"""Evaluations of one search: each kernel once, counted, within the budget, and replayed after an interruption."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from accelopt_compile.events import Log
+from accelopt_compile.records import Accepted, Candidate, KernelSource, Rejected, Verdict, canonical_json, sha256_text
+from accelopt_compile.search.budget import Budget
+from accelopt_compile.search.state import verdict_from, verdict_json
+
+Effort = Literal["quick", "full"]
+"""`quick` ranks candidates; `full` decides whether one is adopted (fresh seeds, more cases, longer timing)."""
+
+_FULL_COSTS = 3
+"""A full evaluation is expected to take this many quick ones; that much time is kept back for it."""
+
+_RESERVE_AT_MOST = 0.25
+"""Share of the time budget that is kept back at most."""
+
+
+class Evaluator(Protocol):
+    """Proves and times a kernel. A bad kernel is a `Rejected`; only our own failures raise (`EvaluatorDied`)."""
+
+    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Duplicate:
+    """Not a verdict: the same text with the same tunables, or the same object code, has had its trial."""
+
+    key: str
+
+
+class BudgetSpent(Exception):
+    """No further evaluation may start: how a spent budget leaves the nested loops of a round. Never leaves this room."""
+
+
+class Trials:
+    """Every evaluation of one search goes through `run`.
+
+    `name` marks this search's events, so that several searches can share a log. What the log already holds under that
+    name and `known` (the trials up to the last saved round) does not, is replayed instead of evaluated.
+    """
+
+    def __init__(
+        self, *, evaluator: Evaluator, budget: Budget, clock: Callable[[], float], log: Log, name: str, known: Iterable[str] = ()
+    ) -> None:
+        self._evaluator, self._budget, self._clock, self._log, self._name = evaluator, budget, clock, log, name
+        self._known = set(known)
+        self._objects: set[str] = set()
+        self._replay = {
+            str(event["key"]): event
+            for event in log.events()
+            if event["kind"] == "verdict" and event["search"] == name and event["key"] not in self._known
+        }
+        self._reserve_cap_s = _RESERVE_AT_MOST * budget.remaining_s
+        self._quick_s = 0.0
+        self._quick_count = 0
+        self.rejected: Counter[str] = Counter()
+        self.evaluated = 0
+        self.duplicates = 0
+
+    def restore(self, *, rejected: Mapping[str, int], evaluated: int, duplicates: int, candidates: Iterable[Candidate]) -> None:
+        """Go on counting from a saved state."""
+        self.rejected.update(rejected)
+        self.evaluated, self.duplicates = evaluated, duplicates
+        self._objects.update(digest for c in candidates if (digest := _object_digest(c.verdict)) is not None)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Keys of all trials so far, sorted."""
+        return tuple(sorted(self._known))
+
+    @property
+    def spent(self) -> str | None:
+        """Why no quick evaluation may start any more, or None. Time for one full evaluation is kept back."""
+        mean_s = self._quick_s / self._quick_count if self._quick_count else 0.0
+        return self._budget.spent(reserve_s=min(_FULL_COSTS * mean_s, self._reserve_cap_s))
+
+    def run(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict | Duplicate:
+        """The verdict on a kernel that had none yet. Raises BudgetSpent; a full evaluation always may run."""
+        key = trial_key(source, tunables, effort)
+        if key in self._known:
+            self.duplicates += 1
+            return Duplicate(key=key)
+        verdict, seconds = self._replayed(key) or self._evaluate(key, source, tunables, effort)
+        self._known.add(key)
+        self.evaluated += 1
+        if effort == "quick":
+            self._quick_s, self._quick_count = self._quick_s + seconds, self._quick_count + 1
+        if isinstance(verdict, Rejected):
+            self.rejected[verdict.stage.value] += 1
+        elif effort == "quick" and self._same_object(verdict):
+            self.duplicates += 1
+            return Duplicate(key=key)
+        return verdict
+
+    def _replayed(self, key: str) -> tuple[Verdict, float] | None:
+        if (event := self._replay.get(key)) is None:
+            return None
+        self._budget.carry(seconds=float(event["seconds"]), candidates=1)
+        return verdict_from(event["verdict"]), float(event["seconds"])
+
+    def _evaluate(self, key: str, source: KernelSource, tunables: Mapping[str, int], effort: Effort) -> tuple[Verdict, float]:
+        if effort == "quick" and self.spent is not None:
+            raise BudgetSpent
+        started = self._clock()
+        verdict = self._evaluator.evaluate(source, tunables, effort=effort)
+        seconds = self._clock() - started
+        self._budget.spend_candidate()
+        data: dict[str, Any] = {"effort": effort, "tunables": dict(tunables), "source": source.digest}
+        self._log.append("verdict", search=self._name, key=key, seconds=seconds, verdict=verdict_json(verdict), **data)
+        return verdict, seconds
+
+    def _same_object(self, verdict: Accepted) -> bool:
+        if (digest := _object_digest(verdict)) is None:
+            return False
+        seen = digest in self._objects
+        self._objects.add(digest)
+        return seen
+
+
+def trial_key(source: KernelSource, tunables: Mapping[str, int], effort: Effort = "quick") -> str:
+    """Equal for kernels that differ only in comments and white space."""
+    return f"{effort}:{sha256_text(normalised(source) + canonical_json(dict(tunables)))[:32]}"
+
+
+def normalised(source: KernelSource) -> str:
+    """The source's text without comments, blank lines and white space that means nothing in its language."""
+    if source.language == "cpp":
+        text = re.sub(r"/\*.*?\*/", " ", source.text, flags=re.DOTALL)
+        lines = [" ".join(re.sub(r"//.*", "", line).split()) for line in text.splitlines()]
+    else:
+        lines = [re.sub(r"(^|\s)#.*", "", line).rstrip() for line in source.text.splitlines()]
+    return "\n".join(line for line in lines if line)
+
+
+def _object_digest(verdict: Accepted) -> str | None:
+    digest = verdict.features.get("object_digest")
+    return None if digest is None else str(digest)

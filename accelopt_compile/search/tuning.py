@@ -1,0 +1,115 @@
+"""Numbers by classical search: successive halving over the tunables of one structure.
+
+An evaluation has one cheap form, so it is not the effort that is halved but the field: a first rung spread over the
+space, then rungs half as wide around the better half of what was measured, until the trials are used up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from accelopt_compile.records import KernelSource
+
+Tunables = dict[str, int]
+
+_RANDOM_DRAWS = 64
+"""Draws at most to find valid combinations in a space too large to list."""
+
+_LISTED_AT_MOST = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Tunables with their speed (as in `selection.speed`)."""
+
+    tunables: Mapping[str, int]
+    speed: float
+
+
+def tune(
+    source: KernelSource,
+    start: Measured,
+    *,
+    measure: Callable[[Tunables], float | None],
+    valid: Callable[[Tunables], bool],
+    priors: Sequence[Tunables],
+    trials: int,
+    rng: random.Random,
+) -> Measured:
+    """The best tunables found for `source`, starting from a measured combination, with at most `trials` measurements.
+
+    `measure` gives a speed, or None for a rejected kernel; what it raises ends the tuning. `priors` are combinations
+    that were good elsewhere, best first: they make up the first rung before chance does.
+    """
+    field = [start]
+    asked = {_key(start.tunables)}
+    width = max(1, (trials + 1) // 2)
+    rung: list[Tunables] = first_rung(source, width, priors=priors, valid=valid, asked=asked, rng=rng)
+    while rung:
+        for tunables in rung[:trials]:
+            asked.add(_key(tunables))
+            if (speed := measure(tunables)) is not None:
+                field.append(Measured(tunables=tunables, speed=speed))
+        trials -= len(rung[:trials])
+        width = max(1, width // 2)
+        field = sorted(field, key=lambda m: -m.speed)[: max(1, (len(field) + 1) // 2)]
+        around = [near for best in field for near in neighbours(source, best.tunables) if valid(near) and _key(near) not in asked]
+        rung = _interleave(around, width, rng) if trials > 0 else []
+    return max(field, key=lambda m: m.speed)
+
+
+def first_rung(
+    source: KernelSource,
+    width: int,
+    *,
+    priors: Sequence[Tunables],
+    valid: Callable[[Tunables], bool],
+    asked: set[tuple[tuple[str, int], ...]],
+    rng: random.Random,
+) -> list[Tunables]:
+    """`width` distinct valid combinations not asked for yet: priors first, then a sample of the space."""
+    rung: dict[tuple[tuple[str, int], ...], Tunables] = {}
+    for tunables in itertools.chain(priors, _draws(source, rng)):
+        if len(rung) >= width:
+            break
+        if (key := _key(tunables)) not in asked and key not in rung and valid(tunables):
+            rung[key] = dict(tunables)
+    return list(rung.values())
+
+
+def neighbours(source: KernelSource, tunables: Mapping[str, int]) -> list[Tunables]:
+    """One tunable moved one step along its values in order of size."""
+    near = []
+    for name in sorted(source.tunables):
+        values = sorted(source.tunables[name])
+        at = values.index(tunables[name])
+        near += [{**tunables, name: values[i]} for i in (at - 1, at + 1) if 0 <= i < len(values)]
+    return near
+
+
+def _draws(source: KernelSource, rng: random.Random) -> list[Tunables]:
+    names = sorted(source.tunables)
+    size = 1
+    for name in names:
+        size *= len(source.tunables[name])
+    if size <= _LISTED_AT_MOST:
+        every = [dict(zip(names, values, strict=True)) for values in itertools.product(*(source.tunables[n] for n in names))]
+        rng.shuffle(every)
+        return every
+    return [{name: rng.choice(source.tunables[name]) for name in names} for _ in range(_RANDOM_DRAWS)]
+
+
+def _interleave(around: list[Tunables], width: int, rng: random.Random) -> list[Tunables]:
+    """`width` of the neighbours, those of the fastest first, chance deciding among them; each once."""
+    distinct = {_key(tunables): tunables for tunables in around}
+    ordered = list(distinct.values())
+    head, tail = ordered[: 2 * width], ordered[2 * width :]
+    rng.shuffle(head)
+    return (head + tail)[:width]
+
+
+def _key(tunables: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(tunables.items()))
