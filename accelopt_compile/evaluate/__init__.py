@@ -1,0 +1,9 @@
+"""Judging a kernel: screened, built, run in a child that may die, held against the reference, timed against the baselines."""
+
+from __future__ import annotations
+
+from accelopt_compile.evaluate.evaluate import Evaluator, open_evaluator, warm
+from accelopt_compile.evaluate.limits import Limits
+from accelopt_compile.evaluate.timing import wins
+
+__all__ = ["Evaluator", "Limits", "open_evaluator", "warm", "wins"]

@@ -1,0 +1,179 @@
+"""Cases and their right answers. An answer is computed once per case and kept for all candidates of a session."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch.fx import GraphModule
+
+from accelopt_compile.evaluate.compare import Exact, Expected
+from accelopt_compile.evaluate.inputs import Role, make_inputs, roles
+from accelopt_compile.evaluate.reference import reference_module, widen
+from accelopt_compile.evaluate.tolerance import UNIT, Allowance, allow, reduced_elements, rounds_to_half, sensitivity
+from accelopt_compile.records import Workload
+
+CACHE_BYTES = 1 << 30
+PROBE_SECONDS = 1.5
+ILL_CONDITIONED = 1e-2
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs to try a kernel on."""
+
+    binding: tuple[tuple[str, int], ...]
+    family: str
+    seed: int
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{n}={v}" for n, v in self.binding)
+        return f"{self.family} inputs" + (f" at {sizes}" if sizes else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Inputs of a case and what is expected of each output. `eager_s` is what eager took."""
+
+    inputs: list[torch.Tensor]
+    expected: list[Expected]
+    eager_s: float
+
+    @property
+    def bytes(self) -> int:
+        kept = list(self.inputs)
+        for e in self.expected:
+            kept += [e.golden, e.eager] + ([e.limit] if isinstance(e, Allowance) else [])
+        return sum(t.numel() * t.element_size() for t in kept)
+
+
+class Answers:
+    """Right answers of one workload, least recently used dropped beyond 1 GiB. `skipped` counts cases that have none."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self._low = rounds_to_half(workload)
+        self._kept: OrderedDict[Case, Answer | str] = OrderedDict()
+        self._modules: dict[tuple[tuple[str, int], ...], tuple[GraphModule, GraphModule]] = {}
+        self._signs: list[bool] | None = None
+
+    def get(self, case: Case, *, probes: int) -> Answer | str:
+        """The answer, or why the case can prove nothing."""
+        if case not in self._kept:
+            with torch.no_grad():
+                self._kept[case] = self._compute(case, probes)
+        self._kept.move_to_end(case)
+        total = 0
+        for kept in reversed(self._kept):
+            answer = self._kept[kept]
+            total += answer.bytes if isinstance(answer, Answer) else 0
+            if total > CACHE_BYTES and kept != case:
+                self._kept[kept] = ""
+        for dropped in [c for c, a in self._kept.items() if a == ""]:
+            del self._kept[dropped]
+        return self._kept[case]
+
+    def _compute(self, case: Case, probes: int) -> Answer | str:
+        eager, golden = self._programs(case)
+        try:
+            inputs, results, took = self._eager(case, eager)
+        except (RuntimeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError) as refused:
+            return f"the reference refuses this case: {type(refused).__name__} {refused}"[:200]
+        if case.family != "nonfinite" and any(r.is_floating_point() and bool(r.isnan().any()) for r in results):
+            return "the reference gives NaN"
+        wide = widen(inputs)
+        begin = time.perf_counter()
+        try:
+            answers = golden(*wide)
+        except (RuntimeError, NotImplementedError):  # no float64 kernel for an operator: eager is then all there is
+            return self._without_golden(inputs, results, took)
+        probes = max(4, min(probes, int(PROBE_SECONDS / max(time.perf_counter() - begin, 1e-6))))
+        moved = sensitivity(golden, inputs, answers, probes=probes, low=False, seed=case.seed)
+        moved_low = (
+            sensitivity(golden, inputs, answers, probes=probes, low=True, seed=case.seed) if self._low else [None] * len(moved)
+        )
+        reduced = reduced_elements(self._workload, dict(case.binding))
+        expected: list[Expected] = []
+        for r, g, s, low in zip(results, answers, moved, moved_low, strict=True):
+            if not r.is_floating_point():
+                expected.append(Exact(eager=r.contiguous(), golden=g.contiguous()))
+                continue
+            allowance = allow(g, r, s, low, reduced)
+            if _ill_conditioned(allowance):
+                return "eager itself is off by more than 1 % of the float64 answer"
+            expected.append(allowance)
+        return Answer(inputs=inputs, expected=expected, eager_s=took)
+
+    def _without_golden(self, inputs: list[torch.Tensor], results: list[torch.Tensor], took: float) -> Answer:
+        expected: list[Expected] = []
+        for r in results:
+            if r.is_floating_point():
+                g = r.to(torch.float64)
+                s = torch.nan_to_num(g.abs()) * UNIT[r.dtype]
+                expected.append(allow(g, r, s, None, 1))
+            else:
+                expected.append(Exact(eager=r.contiguous(), golden=r.contiguous()))
+        return Answer(inputs=inputs, expected=expected, eager_s=took)
+
+    def _programs(self, case: Case) -> tuple[GraphModule, GraphModule]:
+        if case.binding not in self._modules:
+            binding = dict(case.binding)
+            self._modules[case.binding] = (
+                reference_module(self._workload, binding),
+                reference_module(self._workload, binding, wide=True),
+            )
+        return self._modules[case.binding]
+
+    def _eager(self, case: Case, eager: GraphModule) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:
+        domain = self._domain(dict(case.binding), eager)
+        try:
+            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, domain)
+            begin = time.perf_counter()
+            results = eager(*inputs)
+        except (RuntimeError, IndexError, ZeroDivisionError):
+            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, domain, narrow=True)
+            begin = time.perf_counter()
+            results = eager(*inputs)
+        took = time.perf_counter() - begin
+        owned = {x.data_ptr() for x in inputs}
+        return inputs, [r.clone() if r.data_ptr() in owned else r for r in results], took
+
+    def _domain(self, binding: Mapping[str, int], eager: GraphModule) -> list[Role]:
+        """Roles of the inputs; found out once: which of them must not be negative for eager to give numbers at all."""
+        found = roles(self._workload, binding)
+        if self._signs is None:
+            self._signs = self._needed_signs(found, binding, eager)
+        return [replace(role, nonnegative=sign) for role, sign in zip(found, self._signs, strict=True)]
+
+    def _needed_signs(self, found: list[Role], binding: Mapping[str, int], eager: GraphModule) -> list[bool]:
+        def gives_nan(signs: list[bool]) -> bool:
+            domain = [replace(role, nonnegative=sign) for role, sign in zip(found, signs, strict=True)]
+            try:
+                results = eager(*make_inputs(self._workload, binding, "normal", 1, domain))
+            except (RuntimeError, IndexError, ZeroDivisionError):
+                return False
+            return any(r.is_floating_point() and bool(r.isnan().any()) for r in results)
+
+        none, every = [False] * len(found), [role.kind == "float" for role in found]
+        if not gives_nan(none) or gives_nan(every):
+            return none
+        signs = list(every)
+        for k in range(len(signs)):
+            trial = [sign and j != k for j, sign in enumerate(signs)]
+            if signs[k] and not gives_nan(trial):
+                signs = trial
+        return signs
+
+
+def _ill_conditioned(a: Allowance) -> bool:
+    """Whether eager's error is so large that its multiple would accept almost anything."""
+    if a.eager.dtype not in (torch.float32, torch.float64) or a.golden.numel() == 0:
+        return False
+    g = torch.nan_to_num(a.golden, nan=0.0, posinf=0.0, neginf=0.0)
+    d = torch.nan_to_num(a.eager.to(torch.float64) - a.golden, nan=0.0, posinf=0.0, neginf=0.0)
+    size = math.sqrt(float(g.square().mean()))
+    return math.sqrt(float(d.square().mean())) > ILL_CONDITIONED * size > 0

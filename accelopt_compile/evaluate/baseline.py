@@ -1,0 +1,66 @@
+"""What a kernel has to beat: the region compiled by Inductor, and the region run in eager.
+
+All sides are timed as one call that allocates its outputs and fills them. Inductor's side is the `call` function that
+Inductor generated for the region alone, without Dynamo's and AOTAutograd's wrappers and without its assertions on
+sizes and alignment: what the region costs inside a larger compiled graph. Eager's side is the region's own ATen calls
+under no_grad (decomposed as Inductor sees them, not as the user wrote them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from accelopt_compile.evaluate.reference import DTYPES, reference_module
+from accelopt_compile.records import Binding, Workload
+
+Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+class Baselines:
+    """The two baselines of a workload at a binding. Compiles at most once."""
+
+    def __init__(self, workload: Workload, binding: Binding) -> None:
+        self._workload, self._binding = workload, binding
+        self._module = reference_module(workload, binding)
+        self._compiled: Run | None = None
+        self._why = ""
+
+    def eager(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        result: Sequence[torch.Tensor] = self._module(*inputs)
+        return result
+
+    def inductor(self) -> Run | None:
+        """Inductor's function for the region (it takes a list and may empty it), or None when it cannot compile it."""
+        if self._compiled is None and not self._why:
+            try:
+                self._compiled = self._compile()
+            except Exception as failure:  # Inductor on an arbitrary graph: whatever it raises, eager is then the baseline
+                self._why = f"{type(failure).__name__}: {failure}"[:500]
+        return self._compiled
+
+    def prepare(self) -> dict[str, Any]:
+        """Compile, so that the compiled code is in Inductor's cache folder; whether that worked, and why not."""
+        return {"inductor": self.inductor() is not None, "why": self._why}
+
+    def _compile(self) -> Run:
+        import torch._inductor.config as config
+        from torch._inductor.compile_fx import compile_fx_inner
+        from torch._subclasses import FakeTensorMode
+
+        with FakeTensorMode():
+            fakes = [
+                torch.empty_strided(
+                    self._workload.bound_shape(s, self._binding),
+                    self._workload.bound_strides(s, self._binding),
+                    dtype=DTYPES[s.dtype],
+                )
+                for s in self._workload.inputs
+            ]
+        module = reference_module(self._workload, self._binding)
+        with torch.no_grad(), config.patch(size_asserts=False, alignment_asserts=False, compile_threads=1):
+            compiled: Any = compile_fx_inner(module, fakes)
+        run: Run = compiled.current_callable
+        return run

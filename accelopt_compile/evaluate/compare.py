@@ -1,0 +1,113 @@
+"""The judge: outputs against the golden answer and eager. Pure functions of tensors, so that they can run in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from accelopt_compile.evaluate.tolerance import Allowance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """What an output that is no float must equal, element by element: eager, or the golden answer where they differ
+    (a comparison of two nearly equal floats)."""
+
+    eager: torch.Tensor
+    golden: torch.Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """`share` is the worst error as a share of what is allowed; `fault` is empty when right, else what is wrong with
+    the first wrong element."""
+
+    share: float
+    fault: str = ""
+
+
+Expected = Allowance | Exact
+
+
+def judge(outputs: Sequence[torch.Tensor], expected: Sequence[Expected]) -> Judgement:
+    """Hold contiguous outputs against what is expected of them; the first fault ends it."""
+    share = 0.0
+    for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
+        found = _exact(output, wanted) if isinstance(wanted, Exact) else _floats(output, wanted)
+        if found.fault:
+            where = f"output {number}: " if len(outputs) > 1 else ""
+            return Judgement(share=found.share, fault=where + found.fault)
+        share = max(share, found.share)
+    return Judgement(share=share)
+
+
+def _exact(output: torch.Tensor, wanted: Exact) -> Judgement:
+    raw = output.view(torch.uint8) if output.dtype == torch.bool else output
+    if output.dtype == torch.bool and bool((raw > 1).any()):
+        return Judgement(share=float("inf"), fault="a boolean element is neither 0 nor 1")
+    wrong = (output != wanted.eager) & (output != wanted.golden)
+    if not bool(wrong.any()):
+        return Judgement(share=0.0)
+    return Judgement(share=float("inf"), fault=_first(wrong, output, wanted.eager, "must be exact"))
+
+
+def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:
+    if output.numel() == 0:
+        return Judgement(share=0.0)
+    error = output.to(torch.float64) - wanted.golden
+    if wanted.finite is not None:
+        pattern = _pattern_fault(output, wanted)
+        if pattern:
+            return Judgement(share=float("inf"), fault=pattern)
+        error = torch.where(wanted.finite, error, 0.0)
+    size = error.abs()
+    ratio = size / wanted.limit
+    share = float(ratio.max())
+    if not share <= 1.0:  # NaN compares false
+        wrong = ~(ratio <= 1.0)
+        return Judgement(share=share, fault=_first(wrong, output, wanted.golden, f"error {share:.3g} of the allowed"))
+    overall = _overall(error, size, wanted)
+    if overall.fault:
+        return overall
+    return Judgement(share=max(share, overall.share))
+
+
+def _pattern_fault(output: torch.Tensor, wanted: Allowance) -> str:
+    """Non-finite elements must be where, and what, eager has or what the rounded golden has."""
+    rounded = wanted.golden.to(output.dtype)
+
+    def same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        finite = torch.isfinite(a) & torch.isfinite(b)
+        return finite | (a.isnan() & b.isnan()) | ((a == b) & ~torch.isfinite(a))
+
+    wrong = ~(same(output, wanted.eager) | same(output, rounded))
+    return _first(wrong, output, wanted.eager, "NaN or Inf in the wrong place") if bool(wrong.any()) else ""
+
+
+def _overall(error: torch.Tensor, size: torch.Tensor, wanted: Allowance) -> Judgement:
+    """Limits on the whole output: largest and rms error, and bias against 1, g and |g|."""
+    mean_square = float(error.square().mean())
+    shares = {"rms error": mean_square**0.5 / wanted.rms, "largest error": float(size.max()) / wanted.largest}
+    golden = wanted.golden if wanted.finite is None else torch.where(wanted.finite, wanted.golden, 0.0)
+    for name, limit, norm, b in zip(
+        ("1", "g", "|g|"), wanted.projections, wanted.norms, (None, golden, golden.abs()), strict=False
+    ):
+        product = error if b is None else error * b
+        noise = 8 * float(product.square().sum()) ** 0.5 / norm
+        shares[f"bias along {name}"] = abs(float(product.sum())) / norm / max(limit + noise, 1e-300)
+    name, share = max(shares.items(), key=lambda item: item[1])
+    return Judgement(share=share, fault="" if share <= 1.0 else f"{name} is {share:.3g} of the allowed")
+
+
+def _first(wrong: torch.Tensor, output: torch.Tensor, wanted: torch.Tensor, why: str) -> str:
+    flat = int(wrong.reshape(-1).to(torch.uint8).argmax())
+    index, rest = [], flat
+    for n in reversed(output.shape):
+        index.append(rest % n)
+        rest //= n
+    expected, actual = wanted.reshape(-1)[flat].item(), output.reshape(-1)[flat].item()
+    where = tuple(reversed(index))
+    count = f"{int(wrong.sum())} of {output.numel()} elements wrong"
+    return f"{count}, first at {where}: expected {expected!r}, got {actual!r} ({why})"

@@ -1,0 +1,228 @@
+"""What a kernel is tried on: families of inputs, and what each input of a workload may hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from accelopt_compile.evaluate.reference import DTYPES, FLOATS
+from accelopt_compile.records import Binding, Node, Ref, TensorSpec, Workload
+
+FAMILIES = (
+    "normal",
+    "tiny",
+    "large",
+    "offset",
+    "far_offset",
+    "row_scales",
+    "uniform",
+    "spikes",
+    "zero_rows",
+    "small_ints",
+    "impulse_last",
+    "constant_rows",
+    "logits",
+    "nonfinite",
+)
+QUICK_FAMILIES = ("normal", "logits", "offset", "constant_rows")
+EVERYWHERE = ("normal", "tiny", "large", "uniform", "small_ints")
+"""Families that apply to every float input; the others shape the largest inputs and leave weights and biases normal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """What an input may hold. `bound` is for kinds "index" (values in [0, bound)) and "int"."""
+
+    kind: Literal["float", "index", "int", "bool"]
+    bound: int = 0
+    nonnegative: bool = False
+
+
+_SAME_VALUE = re.compile(
+    r"aten\.(view|_unsafe_view|reshape|unsqueeze|squeeze|expand|slice|permute|t|transpose|clone|alias|detach|select|_to_copy"
+    r"|copy|where|masked_fill|minimum|maximum|clamp)\.|prims\.convert_element_type\."
+)
+
+
+def _index_uses(node: Node, workload: Workload, binding: Binding) -> list[tuple[Ref, int]]:
+    """(value used as an index, size of the dimension it indexes) for one node."""
+
+    def size(position: int, dim: Any) -> int:
+        shape = workload.bound_shape(workload.spec_of(node.args[position]), binding)
+        return shape[int(dim)] if shape else 1
+
+    packet = node.op.rsplit(".", 1)[0]
+    match packet:
+        case "aten.embedding":
+            return [(node.args[1], size(0, 0))]
+        case "aten.gather" | "aten.scatter" | "aten.scatter_add" | "aten.scatter_reduce" | "aten.index_select" | "aten.index_add":
+            return [(node.args[2], size(0, node.args[1]))]
+        case "aten.index" | "aten._unsafe_index" | "aten.index_put" | "aten._unsafe_index_put":
+            return [(index, size(0, dim)) for dim, index in enumerate(node.args[1]) if isinstance(index, Ref)]
+        case "aten.nll_loss_forward" | "aten.nll_loss2d_forward":
+            return [(node.args[1], size(0, 1 if len(workload.spec_of(node.args[0]).shape) > 1 else 0))]
+        case "aten.embedding_dense_backward":
+            return [(node.args[1], int(node.args[2]))]
+    return []
+
+
+def _sources(ref: Any, workload: Workload) -> set[int]:
+    """Inputs whose values reach `ref` through operators that only move or select values."""
+    if not isinstance(ref, Ref):
+        return set()
+    if ref.kind == "i":
+        return {ref.index}
+    node = workload.nodes[ref.index]
+    if not _SAME_VALUE.match(node.op):
+        return set()
+    return set().union(*(_sources(a, workload) for a in node.args)) if node.args else set()
+
+
+def roles(workload: Workload, binding: Binding) -> list[Role]:
+    """The role of each input at `binding`, by looking at what consumes it."""
+    bounds: dict[int, int] = {}
+    for node in workload.nodes:
+        for ref, bound in _index_uses(node, workload, binding):
+            for source in _sources(ref, workload):
+                bounds[source] = min(bound, bounds.get(source, bound))
+    largest = max((n for s in workload.inputs for n in workload.bound_shape(s, binding)), default=1)
+    found = []
+    for index, spec in enumerate(workload.inputs):
+        if spec.dtype in FLOATS:
+            found.append(Role(kind="float"))
+        elif spec.dtype == "b8":
+            found.append(Role(kind="bool"))
+        elif index in bounds:
+            found.append(Role(kind="index", bound=bounds[index]))
+        else:
+            found.append(Role(kind="int", bound=min(100, max(8, largest))))
+    return found
+
+
+def make_inputs(
+    workload: Workload, binding: Binding, family: str, seed: int, domain: Sequence[Role], *, narrow: bool = False
+) -> list[torch.Tensor]:
+    """Fresh inputs with the workload's strides. `narrow` keeps every plain integer at 0 or 1 (for references that
+    refuse the usual ones)."""
+    generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+    counts = [_numel(workload, spec, binding) for spec in workload.inputs]
+    largest = max((c for c, spec in zip(counts, workload.inputs, strict=True) if spec.dtype in FLOATS), default=0)
+    made = []
+    for spec, role, count in zip(workload.inputs, domain, counts, strict=True):
+        shape, strides = workload.bound_shape(spec, binding), workload.bound_strides(spec, binding)
+        kind = family if family in EVERYWHERE or role.kind != "float" or 2 * count >= largest else "normal"
+        if role.kind == "float":
+            values = _floats(kind, shape, DTYPES[spec.dtype], generator)
+            values = values.abs() if role.nonnegative and family != "nonfinite" else values
+        elif role.kind == "bool":
+            values = _bools(kind, shape, generator)
+        else:
+            role = replace(role, bound=min(role.bound, 2)) if narrow and role.kind == "int" else role
+            values = _integers(kind, shape, role.bound, generator)
+        made.append(_strided(values.to(DTYPES[spec.dtype]), shape, strides))
+    return made
+
+
+def _numel(workload: Workload, spec: TensorSpec, binding: Binding) -> int:
+    count = 1
+    for n in workload.bound_shape(spec, binding):
+        count *= n
+    return count
+
+
+def _strided(values: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+    """`values` in the wanted layout. An expanded dimension (stride 0) repeats its first element."""
+    if values.stride() == strides or values.numel() == 0:
+        return values.as_strided(shape, strides) if values.numel() == 0 else values
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    target = torch.zeros(span, dtype=values.dtype).as_strided(shape, strides)
+    view, source = target, values
+    for dim, stride in enumerate(strides):
+        if stride == 0 and shape[dim] > 1:
+            view, source = view.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
+    view.copy_(source)
+    return target
+
+
+def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """float32 (float64 for float64) values of one family; the last dimension is a row."""
+    work = torch.float64 if dtype == torch.float64 else torch.float32
+    x = torch.randn(shape, generator=generator, dtype=work)
+    rows = (*shape[:-1], 1) if shape else ()
+    half = dtype in (torch.bfloat16, torch.float16)
+    flat = x.view(-1)
+    match family:
+        case "tiny":
+            x *= 1e-4
+        case "large" | "logits":
+            x *= 100
+        case "offset":
+            x += 50
+        case "far_offset":
+            x += 32 if half else 1024
+        case "row_scales":
+            x *= torch.exp2(torch.rand(rows, generator=generator, dtype=work) * 24 - 12)
+        case "uniform":
+            x = torch.rand(shape, generator=generator, dtype=work)
+        case "spikes":
+            flat[::37] *= 1e3
+        case "zero_rows":
+            x *= (torch.rand(rows, generator=generator) < 0.5).to(work)
+        case "small_ints":
+            x = torch.randint(-2, 3, shape, generator=generator).to(work)
+        case "impulse_last":
+            x.zero_()
+            flat[-1:] = 1
+        case "constant_rows":
+            x = torch.randn(rows, generator=generator, dtype=work).expand(shape).contiguous()
+        case "nonfinite":
+            for step, value in ((53, float("nan")), (71, float("inf")), (97, float("-inf"))):
+                flat[step // 2 :: step * 8] = value
+    return x
+
+
+def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.Generator) -> torch.Tensor:
+    """Integers in [0, bound): random, or at the ends."""
+    top = max(bound - 1, 0)
+    x = torch.randint(0, max(bound, 1), shape, generator=generator)
+    match family:
+        case "zero_rows":
+            x = torch.zeros(shape, dtype=torch.int64)
+        case "impulse_last" | "constant_rows":
+            x = torch.full(shape, top)
+            x.view(-1)[: x.numel() // 2 * (family == "constant_rows")] = 0
+    return x
+
+
+def _bools(family: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Random masks; in "constant_rows" whole rows are true or false, in "zero_rows" all false, in "logits" all true."""
+    rows = (*shape[:-1], 1) if shape else ()
+    match family:
+        case "constant_rows":
+            return (torch.rand(rows, generator=generator) < 0.5).expand(shape).contiguous()
+        case "zero_rows":
+            return torch.zeros(shape, dtype=torch.bool)
+        case "logits":
+            return torch.ones(shape, dtype=torch.bool)
+    return torch.rand(shape, generator=generator) < 0.5
+
+
+def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict[str, int]]:
+    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled."""
+    names = workload.symbols
+    if not names:
+        return []
+    tried = [
+        {n: min(binding[n], 37) for n in names},
+        dict.fromkeys(names, 1),
+        {**{n: min(binding[n], 7) for n in names}, names[0]: 0},
+        {n: binding[n] + 1 for n in names},
+        {n: 13 + 18 * k for k, n in enumerate(names)},
+        {**dict(binding), names[0]: 2 * binding[names[0]]},
+    ]
+    unique = [dict(t) for t in {tuple(sorted(t.items())): t for t in tried}.values()]
+    return [t for t in unique if t != dict(binding)]

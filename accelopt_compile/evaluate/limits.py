@@ -1,0 +1,23 @@
+"""What one candidate may use up before it is rejected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Seconds of wall clock per stage, bytes per resource. `call_s` is for a handful of calls of the kernel on one case,
+    on top of 20 times what eager took; the stage limits bound everything."""
+
+    start_s: float = 60.0
+    build_s: float = 60.0
+    call_s: float = 5.0
+    verify_s: float = 120.0
+    timing_s: float = 60.0
+    baseline_s: float = 120.0
+    memory_bytes: int = 8 << 30
+    file_bytes: int = 1 << 30
+    open_files: int = 256
+    output_bytes: int = 64 << 10
+    flood_bytes: int = 64 << 20

@@ -1,0 +1,50 @@
+"""What a child takes away from itself before it touches anything untrusted."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CXX", "OMP_NUM_THREADS", "SSL_CERT_FILE", "SOURCE_DATE_EPOCH")
+"""Variables of the user's environment that a child may see. Nothing else is passed: no keys, no tokens."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+def child_environment(scratch: str, inductor_cache: str) -> dict[str, str]:
+    """The whole environment of a child: the allow-list, scratch folders, and settings that the baselines and the
+    candidates share (spinning OpenMP threads cost 100x more than a launch on a busy machine)."""
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    return environment | {
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "TORCHINDUCTOR_CACHE_DIR": inductor_cache,
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "GOMP_SPINCOUNT": "1000",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "ACCELOPT_CACHE_DIR": os.environ.get("ACCELOPT_CACHE_DIR", scratch),
+    }
+
+
+def confine(limits: Mapping[str, Any]) -> None:
+    """Bound memory, file size and open files of this process, and let it die with its parent. Data, not address space:
+    torch and its libraries reserve far more than they touch."""
+    for what, bound in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_DATA, int(limits["memory_bytes"])),
+        (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
+        (resource.RLIMIT_NOFILE, int(limits["open_files"])),
+    ):
+        hard = resource.getrlimit(what)[1]
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(what, (bound, bound))
+    with contextlib.suppress(OSError, AttributeError):  # not Linux: the host's kill is then the only guard
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,231 @@
+"""Starting, talking to and ending the evaluation child. Everything the child can do wrong ends here as `ChildFailed`."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from accelopt_compile.errors import EvaluatorDied
+from accelopt_compile.evaluate.limits import Limits
+from accelopt_compile.evaluate.sandbox import forkserver
+from accelopt_compile.evaluate.sandbox.channel import MESSAGE_BYTES
+from accelopt_compile.evaluate.sandbox.confine import child_environment
+
+
+class ChildFailed(Exception):
+    """The child did not answer. `timed_out` tells a hang from a death; `what` is for people; `note` says what the child
+    was doing; `output` is the tail of what it printed."""
+
+    def __init__(self, what: str, *, timed_out: bool, note: str, output: str) -> None:
+        super().__init__(what)
+        self.what, self.timed_out, self.note, self.output = what, timed_out, note, output
+
+
+class Child:
+    """One evaluation child. `request` may be called until it raises; after that the child is gone."""
+
+    def __init__(self, scratch: str, inductor_cache: str, limits: Limits) -> None:
+        self._limits = limits
+        self._output = bytearray()
+        self._printed = 0
+        self._pending = b""
+        self._ids = itertools.count(1)
+        self._selector = selectors.DefaultSelector()
+        ours, theirs = socket.socketpair()
+        read, write = os.pipe()
+        try:
+            self._process = _start(theirs, write, scratch, inductor_cache, limits)
+        except BaseException:
+            ours.close()
+            os.close(read)
+            raise
+        finally:
+            theirs.close()
+            os.close(write)
+        self._sock, self._read = ours, read
+        os.set_blocking(read, False)
+        self._selector.register(ours, selectors.EVENT_READ)
+        self._selector.register(read, selectors.EVENT_READ)
+        self._closer = weakref.finalize(self, _end, self._process, self._selector, ours, read)
+        self.alive = True
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """Kill the child and everything it started. Safe to call twice."""
+        self.alive = False
+        self._closer()
+
+    def send(self, message: dict[str, Any]) -> int:
+        """Send a request without waiting; its number, for `wait`."""
+        number = next(self._ids)
+        try:
+            self._sock.sendall(json.dumps(message | {"id": number}).encode() + b"\n")
+        except OSError:
+            self._fail("the evaluation process was gone", note="")
+        return number
+
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send and wait. Raises ChildFailed; the child is then ended."""
+        return self.wait(self.send(message), timeout_s)
+
+    def wait(self, number: int, timeout_s: float) -> dict[str, Any]:
+        """The answer to request `number` within `timeout_s`, or within what the child announced for its next step
+        ({"allow_s": seconds, "note": what}), whichever is sooner. Raises ChildFailed."""
+        note = ""
+        end = deadline = time.monotonic() + timeout_s
+        try:
+            while True:
+                message = self._next(deadline, note)
+                if "allow_s" in message:
+                    note = str(message.get("note", ""))
+                    allow = message["allow_s"]
+                    deadline = end if allow is None else min(end, time.monotonic() + float(allow))
+                elif message.get("id") == number:
+                    return message
+                else:
+                    self._fail("something else than an answer arrived from the evaluation process", note=note)
+        except (ValueError, TypeError):
+            self._fail("the evaluation process sent garbage", note=note)
+        except BaseException:
+            self.close()  # an interrupt must not leave a child computing
+            raise
+
+    def _next(self, deadline: float, note: str) -> dict[str, Any]:
+        while b"\n" not in self._pending:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                self._fail("no answer within the time limit", note=note, timed_out=True)
+            for key, _ in self._selector.select(min(left, 1.0)):
+                self._take(key.fileobj is self._sock, note)
+        line, self._pending = self._pending.split(b"\n", 1)
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("not an object")
+        return message
+
+    def _take(self, is_channel: bool, note: str) -> None:
+        if not is_channel:
+            self._take_output(note)
+            return
+        try:
+            data = self._sock.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self._fail("", note=note)
+        self._pending += data
+        if len(self._pending) > MESSAGE_BYTES:
+            self._fail("the evaluation process flooded its channel", note=note)
+
+    def _take_output(self, note: str) -> None:
+        try:
+            data = os.read(self._read, 1 << 16)
+        except BlockingIOError:
+            return
+        if not data:
+            self._selector.unregister(self._read)
+        self._printed += len(data)
+        if len(self._output) < self._limits.output_bytes:
+            self._output += data[: self._limits.output_bytes - len(self._output)]
+        if self._printed > self._limits.flood_bytes:
+            self._fail(f"printed more than {self._limits.flood_bytes >> 20} MiB", note=note)
+
+    def _fail(self, what: str, *, note: str, timed_out: bool = False) -> Any:
+        with contextlib.suppress(OSError, KeyError, ValueError, ChildFailed):
+            if not timed_out and self._printed <= self._limits.flood_bytes:
+                self._take_output(note)
+        self.alive = False
+        status = self._closer()
+        what = what or _describe(status if isinstance(status, int) else 0)
+        raise ChildFailed(what, timed_out=timed_out, note=note, output=self._output.decode(errors="replace")[-4000:])
+
+
+def _describe(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
+        return f"the kernel crashed the process ({name})"
+    return f"the kernel ended the process (exit code {os.waitstatus_to_exitcode(status)})"
+
+
+class _Process:
+    """A child process however it was started. `reap` waits for its end and gives the raw wait status."""
+
+    def __init__(self, pid: int, reap: Callable[[], int]) -> None:
+        self.pid, self.reap = pid, reap
+
+
+def _start(channel: socket.socket, output: int, scratch: str, inductor_cache: str, limits: Limits) -> _Process:
+    request = {
+        "environment": child_environment(scratch, inductor_cache),
+        "scratch": scratch,
+        "path": [p or os.getcwd() for p in sys.path],
+        "limits": asdict(limits),
+    }
+    server = forkserver.shared(limits.start_s)
+    if server is not None:
+        pid = server.fork(request, [channel.fileno(), output])
+        return _Process(pid, lambda: server.reap(pid))
+    command = [
+        sys.executable,
+        "-m",
+        "accelopt_compile.evaluate.sandbox.child",
+        str(channel.fileno()),
+        json.dumps(request["limits"]),
+    ]
+    try:
+        process = subprocess.Popen(
+            command,
+            env=child_environment(scratch, inductor_cache),
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=[channel.fileno()],
+            start_new_session=True,
+        )
+    except OSError as failure:
+        raise EvaluatorDied(f"cannot start the evaluation process: {failure}") from failure
+
+    def reap() -> int:
+        code = process.wait()
+        return -code if code < 0 else code << 8
+
+    return _Process(process.pid, reap)
+
+
+def _end(process: _Process, selector: selectors.BaseSelector, sock: socket.socket, read: int) -> int:
+    """Close our ends, kill the child's whole process group, and wait for it. A child that is already dead keeps its
+    pid until `reap`, so that the kill cannot hit a stranger."""
+    selector.close()
+    dead = _drained(sock)
+    sock.close()
+    os.close(read)
+    if dead:
+        time.sleep(0.02)  # it closed its channel by dying: let its own status stand
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    return process.reap()
+
+
+def _drained(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return sock.recv(1, socket.MSG_PEEK) == b""
+    except OSError:
+        return False

@@ -1,0 +1,277 @@
+"""A session of the evaluation child: one workload at one binding; verifies and times one loaded kernel after another."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from accelopt_compile.evaluate import timing
+from accelopt_compile.evaluate.answers import Answer, Answers, Case
+from accelopt_compile.evaluate.baseline import Baselines
+from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded, bits_equal
+from accelopt_compile.evaluate.compare import judge
+from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, bindings_to_try
+from accelopt_compile.evaluate.launching import allocating_call
+from accelopt_compile.records import Stage, Timing, Workload
+
+Kernel = Any
+Passed = set[tuple[tuple[tuple[str, int], ...], str]]
+"""(binding, family) of the cases that a kernel got right so far."""
+CALLS = {"quick": 5, "full": 20}
+PROBES = {"quick": 8, "full": 16}
+LARGE_ELEMENTS = 4 << 20
+BINDING_BYTES = 1 << 30
+
+
+class Wrong(Exception):
+    """A check failed."""
+
+    def __init__(self, stage: Stage, reason: str, diagnosis: str = "") -> None:
+        super().__init__(reason)
+        self.stage, self.reason, self.diagnosis = stage, reason, diagnosis
+
+
+class Session:
+    """`progress` announces to the host how long the next step may take."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        binding: Mapping[str, int],
+        *,
+        threads: int,
+        seed: int,
+        call_s: float,
+        progress: Callable[[dict[str, Any]], None],
+    ) -> None:
+        torch.set_num_threads(threads)
+        self._workload, self._binding = workload, dict(binding)
+        self._threads, self._seed, self._call_s, self._progress = threads, seed, call_s, progress
+        self._answers = Answers(workload)
+        self.baselines = Baselines(workload, binding)
+        self._medians: dict[str, float] = {}
+        self._noise: float | None = None
+        self._random = random.Random(seed)
+
+    # ------------------------------------------------------------ verification
+
+    def cases(self, effort: str, seeds: list[int]) -> list[Case]:
+        """What a kernel is tried on. Quick: a few families at a small size (where sizes are free) and the target.
+        Full: every family there, several at the target, and other sizes."""
+        target = tuple(sorted(self._binding.items()))
+        small = tuple(sorted({n: min(v, 37) for n, v in self._binding.items()}.items()))
+        large = self._elements(self._binding) > LARGE_ELEMENTS
+        if effort == "quick":
+            families = QUICK_FAMILIES[:2] if small == target and large else QUICK_FAMILIES
+            found = [Case(small, family, seeds[k % 2]) for k, family in enumerate(families)]
+            return found if small == target else [Case(target, "normal", seeds[1]), *found]
+        found = [Case(small, family, seeds[k % len(seeds)]) for k, family in enumerate(FAMILIES)]
+        if small != target:
+            at_target = ("normal", "logits") if large else ("normal", "logits", "row_scales", "impulse_last", "nonfinite")
+            found = [Case(target, family, seeds[k % len(seeds)]) for k, family in enumerate(at_target)] + found
+        for other in bindings_to_try(self._workload, self._binding):
+            if 8 * self._elements(other) <= BINDING_BYTES and tuple(sorted(other.items())) != small:
+                found += [Case(tuple(sorted(other.items())), family, seeds[0]) for family in ("normal", "offset")]
+        return found
+
+    def verify(self, kernel: Kernel, effort: str, seeds: list[int]) -> dict[str, Any]:
+        """Try `kernel` on every case. {"worst_share", "worst_case", "cases", "skipped"} or {"rejected": [...]}."""
+        worst, worst_case, done, skipped = 0.0, "", 0, 0
+        buffers: dict[tuple[tuple[str, int], ...], Buffers] = {}
+        passed: Passed = set()
+        try:
+            for case in self.cases(effort, seeds):
+                answer = self._answers.get(case, probes=PROBES[effort])
+                if isinstance(answer, str):
+                    skipped += 1
+                    continue
+                if case.binding not in buffers:
+                    buffers = {case.binding: Buffers(self._workload, dict(case.binding))}
+                calls = 2 if any(binding == case.binding for binding, _ in passed) else CALLS[effort]
+                share = self._try(kernel, case, answer, buffers[case.binding], calls, passed)
+                passed.add((case.binding, case.family))
+                done += 1
+                worst, worst_case = max((worst, worst_case), (share, str(case)), key=lambda pair: pair[0])
+            if effort == "full":
+                self._misaligned(kernel, seeds[0])
+            if done == 0:
+                raise Wrong(Stage.NUMERICS, "no case could be verified", f"{skipped} cases skipped, last: {answer}")
+        except Wrong as wrong:
+            return {"rejected": [wrong.stage.value, wrong.reason, wrong.diagnosis]}
+        finally:
+            self._progress({"allow_s": None})
+        return {"worst_share": worst, "worst_case": worst_case, "cases": done, "skipped": skipped}
+
+    def _try(self, kernel: Kernel, case: Case, answer: Answer, buffers: Buffers, calls: int, passed: Passed) -> float:
+        """All checks of one case; the worst share. Raises Wrong."""
+        self._progress({"allow_s": self._call_s + 20 * calls * answer.eager_s, "note": str(case)})
+        first: list[torch.Tensor] = []
+        share = 0.0
+        for run in range(calls):
+            if run < 2:
+                buffers.fill(answer.inputs, run)
+            buffers.poison(run)
+            status = int(kernel(buffers.pointers(), buffers.sizes, self._threads))
+            if status != 0:
+                raise Wrong(Stage.RUN, f"the kernel returned {status}", f"on {case}: a kernel returns 0 when it ran")
+            _check_memory(buffers, run, case)
+            results = buffers.results()
+            if run == 0:
+                share = self._judge(results, answer, buffers, case, passed)
+                first = results
+            elif not bits_equal(results, first):
+                raise Wrong(*_difference(results, first, run, case))
+        return share
+
+    def _judge(self, results: list[torch.Tensor], answer: Answer, buffers: Buffers, case: Case, passed: Passed) -> float:
+        found = judge(results, answer.expected)
+        if not found.fault:
+            return found.share
+        unwritten = sum(g.poisoned(POISONS[0]) for g in buffers.outputs)
+        hint = f"; {unwritten} output elements were never written" if unwritten and case.family != "nonfinite" else ""
+        elsewhere = any(family == case.family and binding != case.binding for binding, family in passed)
+        stage = Stage.SHAPE if elsewhere else Stage.NUMERICS
+        raise Wrong(stage, f"wrong result on {case}", found.fault + hint)
+
+    def _misaligned(self, kernel: Kernel, seed: int) -> None:
+        """Inputs one element off the usual alignment: views of larger tensors are passed like that."""
+        small = tuple(sorted({n: min(v, 37) for n, v in self._binding.items()}.items()))
+        case = Case(small, "normal", seed)
+        answer = self._answers.get(case, probes=PROBES["full"])
+        if isinstance(answer, Answer):
+            buffers = Buffers(self._workload, dict(small), shift=1)
+            try:
+                self._try(kernel, case, answer, buffers, 2, set())
+            except Wrong as wrong:
+                raise Wrong(wrong.stage, wrong.reason + ", inputs one element off alignment", wrong.diagnosis) from wrong
+
+    def _elements(self, binding: Mapping[str, int]) -> int:
+        total = 0
+        for spec in (*self._workload.inputs, *self._workload.output_specs):
+            count = 1
+            for n in self._workload.bound_shape(spec, binding):
+                count *= n
+            total += count
+        return total
+
+    # ------------------------------------------------------------ timing
+
+    def time(self, kernel: Kernel, effort: str, *, inductor: bool) -> dict[str, Any]:
+        """Time `kernel` against the better baseline; the outputs of timed calls must be right too."""
+        protocol = timing.FULL if effort == "full" else timing.QUICK
+        clock = timing.clock_for(self._threads)
+        medians = self.baseline_medians(inductor=inductor)
+        better = min(medians, key=lambda name: medians[name])
+        target = tuple(sorted(self._binding.items()))
+        seed = self._seed + 7919 if effort == "quick" else secrets.randbits(62)
+        answer = self._answers.get(Case(target, "normal", seed), probes=4)
+        if isinstance(answer, str):
+            return {"rejected": [Stage.NUMERICS.value, "the timed inputs have no answer", answer]}
+        wrote: list[list[torch.Tensor]] = []
+
+        def check(call: timing.Call) -> None:
+            results: Any = call()
+            wrote.append([r.contiguous() for r in results])
+
+        try:
+            with torch.no_grad():
+                paired = timing.measure(
+                    lambda: allocating_call(kernel, self._workload, self._binding, self._fresh(answer), self._threads),
+                    lambda: self._baseline_call(better, answer),
+                    protocol,
+                    clock=clock,
+                    generator=self._random,
+                    after_block=lambda call: check(call) if not wrote or effort == "full" else None,
+                )
+                medians = medians | {better: paired.base_us}
+                noise = self._measured_noise(better, answer, effort, clock)
+            for results in (wrote[0], wrote[-1]):
+                found = judge(results, answer.expected)
+                if found.fault:
+                    raise Wrong(Stage.CHEAT, "wrong result after timing, right before it", found.fault)
+        except Wrong as wrong:
+            return {"rejected": [wrong.stage.value, wrong.reason, wrong.diagnosis]}
+        return {
+            "timing": asdict(
+                Timing(
+                    kernel_us=paired.ours_us,
+                    baselines_us=medians,
+                    speedup=paired.ratio,
+                    low=paired.low,
+                    high=paired.high,
+                    blocks=paired.blocks,
+                    threads=self._threads,
+                    noise=noise,
+                )
+            )
+        }
+
+    def baseline_medians(self, *, inductor: bool) -> dict[str, float]:
+        """Median microseconds of each baseline at the binding; measured once."""
+        if not self._medians:
+            answer = self._answers.get(Case(tuple(sorted(self._binding.items())), "normal", self._seed + 7919), probes=4)
+            if isinstance(answer, str):
+                raise RuntimeError(f"the baseline has no inputs: {answer}")
+            names = ["eager"] + (["inductor"] if inductor and self.baselines.inductor() is not None else [])
+            clock = timing.clock_for(self._threads)
+            with torch.no_grad():
+                for name in names:
+                    call = self._baseline_call(name, answer)
+                    count, _ = timing.repeats(call, clock)
+                    samples = sorted(timing.sample(call, count, clock) for _ in range(7))
+                    self._medians[name] = samples[3] / 1e3
+        return dict(self._medians)
+
+    def _measured_noise(self, name: str, answer: Answer, effort: str, clock: timing.Clock) -> float:
+        """The A/A noise of the baseline: measured once for quick evaluations, anew for full ones."""
+        if self._noise is None or effort == "full":
+            self._noise = timing.noise(
+                lambda: self._baseline_call(name, answer), timing.QUICK, clock=clock, generator=self._random
+            )
+        return self._noise
+
+    def _baseline_call(self, name: str, answer: Answer) -> timing.Call:
+        inputs = self._fresh(answer)
+        compiled = self.baselines.inductor() if name == "inductor" else None
+        if compiled is not None:
+            return lambda: compiled(list(inputs))
+        return lambda: self.baselines.eager(inputs)
+
+    def _fresh(self, answer: Answer) -> list[torch.Tensor]:
+        """The timed inputs in new memory, each after a random padding, so that placement differs from block to block."""
+        fresh = []
+        for x in answer.inputs:
+            padding = torch.empty(self._random.randrange(1, 64) * 1024, dtype=torch.uint8)
+            guarded = Guarded(x.dtype, x.shape, x.stride())
+            guarded.write(x, GUARDS[0])
+            fresh.append(guarded.tensor)
+            del padding
+        return fresh
+
+
+def _check_memory(buffers: Buffers, run: int, case: Case) -> None:
+    """Inputs must be as they were, canaries too. Raises Wrong."""
+    for number, guarded in enumerate(buffers.inputs):
+        if not guarded.unchanged():
+            raise Wrong(Stage.MUTATION, f"input {number} was changed", f"on {case}: a kernel writes to its outputs only")
+    for number, guarded in enumerate(buffers.outputs):
+        if not guarded.intact(GUARDS[run % 2]):
+            raise Wrong(Stage.MUTATION, f"memory around output {number} was written", f"on {case}: check the loop bounds")
+
+
+def _difference(results: list[torch.Tensor], first: list[torch.Tensor], run: int, case: Case) -> tuple[Stage, str, str]:
+    for number, (a, b) in enumerate(zip(results, first, strict=True)):
+        wrong = ~((a == b) | ((a != a) & (b != b)))
+        if bool(wrong.any()):
+            at = int(wrong.reshape(-1).to(torch.uint8).argmax())
+            detail = f"output {number}, element {at}: {b.reshape(-1)[at].item()!r} then {a.reshape(-1)[at].item()!r}"
+            break
+    else:
+        detail = "the bytes differ (sign of zero, or NaN payloads)"
+    why = " (a race, a read outside the inputs, or an element never written)"
+    return Stage.NONDETERMINISM, f"call {run + 1} gave another result than call 1", f"on {case}: {detail}{why}"

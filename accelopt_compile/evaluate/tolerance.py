@@ -1,0 +1,154 @@
+"""How wrong a kernel may be: a small multiple of eager's own error against float64, plus what rounding of the inputs does.
+
+For one output: g is the reference in float64 on the inputs as given, r is eager, u the unit roundoff of the output's
+dtype, K the elements reduced into one output, S the change of g when the inputs are moved by half a unit in the last
+place (rms over random probes, so that an ill-conditioned element is allowed more and a well-conditioned one is not).
+A = (32 + 4 sqrt K) S, and S at the low precision on top where the workload rounds to half precision on its way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from accelopt_compile.evaluate.reference import FLOATS, widen
+from accelopt_compile.records import Binding, Ref, Workload
+
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+HALVES = (torch.float16, torch.bfloat16)
+HALF_NAMES = ("f16", "bf16")
+
+Golden = Callable[..., Sequence[torch.Tensor]]
+
+_MATMUL = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.dot", "aten._int_mm")
+_MOVES = ("slice", "select", "expand", "view", "split", "index", "embedding", "gather", "permute", "squeeze", "unsqueeze", "full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """The limits for one float output: per element, on the largest and the rms error, and on three projections.
+
+    `golden` is float64 and contiguous, NaN or Inf where it is; `finite` masks where golden and eager are both finite
+    (None when everywhere); `limit` is per element, 0 where not finite.
+    """
+
+    golden: torch.Tensor
+    eager: torch.Tensor
+    limit: torch.Tensor
+    finite: torch.Tensor | None
+    largest: float
+    rms: float
+    projections: tuple[float, ...]
+    norms: tuple[float, ...]
+
+
+def reduced_elements(workload: Workload, binding: Binding) -> int:
+    """K: the most elements that one node reduces into one of its results (1 for pointwise work)."""
+    most = 1
+    for node in workload.nodes:
+        refs = [a for a in node.args if isinstance(a, Ref)]
+        if not refs or any(f".{move}" in node.op for move in _MOVES):
+            continue
+        if node.op.rsplit(".", 1)[0] in _MATMUL:
+            most = max(most, (workload.bound_shape(workload.spec_of(refs[-1]), binding) or (1,))[-2:][0])
+            continue
+        taken = max(math.prod(workload.bound_shape(workload.spec_of(r), binding)) for r in refs)
+        given = max(math.prod(workload.bound_shape(s, binding)) for s in node.outputs)
+        most = max(most, taken // max(given, 1))
+        if "cum" in node.op or "attention" in node.op:
+            most = max(most, max(workload.bound_shape(workload.spec_of(refs[0]), binding), default=1))
+    return most
+
+
+def rounds_to_half(workload: Workload) -> bool:
+    """Whether any value on the way is half precision."""
+    return any(spec.dtype in HALF_NAMES for node in workload.nodes for spec in node.outputs if spec.dtype in FLOATS)
+
+
+def sensitivity(
+    golden: Golden, inputs: Sequence[torch.Tensor], answers: Sequence[torch.Tensor], *, probes: int, low: bool, seed: int
+) -> list[torch.Tensor]:
+    """rms over `probes` of |golden(moved inputs) - answers|, per output (zeros for outputs that are no floats).
+
+    Every float input is moved by its last place at float32 (float64: at float64); `low` moves half-precision inputs by
+    their own last place instead.
+    """
+    generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+    squares = [torch.zeros_like(a) if a.is_floating_point() else torch.zeros(()) for a in answers]
+    wide = widen(inputs)
+    for _ in range(probes):
+        moved = []
+        for x, original in zip(wide, inputs, strict=True):
+            if not original.is_floating_point():
+                moved.append(x)
+                continue
+            step = UNIT[original.dtype] if low and original.dtype in HALVES else 2.0**-24
+            step = 2.0**-52 if original.dtype == torch.float64 else step
+            sign = torch.randint(0, 2, x.shape, generator=generator, dtype=torch.int8)
+            moved.append(x * (1 + step * (2 * sign - 1)))
+        for square, result, answer in zip(squares, golden(*moved), answers, strict=True):
+            if answer.is_floating_point():
+                square += torch.nan_to_num(result - answer, nan=0.0, posinf=0.0, neginf=0.0) ** 2
+    return [(square / max(probes, 1)).sqrt() for square in squares]
+
+
+def allow(
+    golden: torch.Tensor, eager: torch.Tensor, moved: torch.Tensor, moved_low: torch.Tensor | None, reduced: int
+) -> Allowance:
+    """The limits for one float output from golden, eager, S and, where the workload rounds to half, the low-precision S."""
+    unit = UNIT[eager.dtype]
+    factor = 3.0 if eager.dtype in HALVES or moved_low is not None else 2.0
+    tiny = torch.finfo(eager.dtype).tiny
+    golden, r = golden.contiguous(), eager.to(torch.float64).contiguous()
+    mask = torch.isfinite(golden) & torch.isfinite(r)
+    finite = None if bool(mask.all()) else mask
+    g = golden if finite is None else torch.where(mask, golden, 0.0)
+    d = r - golden if finite is None else torch.where(mask, r - golden, 0.0)
+    s = moved if finite is None else torch.where(mask, moved, 0.0)
+    multiple = 32 + 4 * math.sqrt(max(reduced, 1))
+    a = multiple * s
+    if moved_low is not None:
+        a = a + (moved_low if finite is None else torch.where(mask, moved_low, 0.0))
+    e, size = d.abs(), g.abs()
+    limit = factor * e + a + 2 * unit * size + tiny
+    count = max(g.numel(), 1)
+
+    def rms(x: torch.Tensor) -> float:
+        return float(x.square().sum() / count) ** 0.5
+
+    largest = factor * _max(e) + _max(a) + 2 * unit * _max(size) + tiny
+    projections, norms = _projections(d, g, a, unit)
+    return Allowance(
+        golden=golden,
+        eager=eager.contiguous(),
+        limit=limit,
+        finite=finite,
+        largest=largest,
+        rms=factor * rms(e) + 0.35 * rms(a) + 0.75 * unit * rms(g) + tiny,
+        projections=projections,
+        norms=norms,
+    )
+
+
+def _projections(d: torch.Tensor, g: torch.Tensor, a: torch.Tensor, unit: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """For b in (1, g, |g|): the fixed part of the limit on |<c-g, b>| / <b, b>, and <b, b>. Empty below 256 elements."""
+    if g.numel() < 256:
+        return (), ()
+    size = g.abs()
+    norms = (float(g.numel()), float(g.square().sum()), float(g.square().sum()))
+    limits = []
+    for b, magnitude, norm in ((None, None, norms[0]), (g, size, norms[1]), (size, size, norms[2])):
+        if norm <= 0:
+            return (), ()
+        bias = float((d if b is None else d * b).sum())
+        slack = float((a if magnitude is None else a * magnitude).sum())
+        rounding = float((size if magnitude is None else size * magnitude).sum())
+        limits.append((4 * abs(bias) + 0.5 * slack + 0.05 * unit * rounding) / norm)
+    return tuple(limits), norms
+
+
+def _max(x: torch.Tensor) -> float:
+    return float(x.max()) if x.numel() else 0.0
