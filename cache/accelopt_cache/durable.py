@@ -145,6 +145,14 @@ def _check_depth(value: Any) -> None:
         level = [child for values in inner for child in values if isinstance(child, dict | list)]
 
 
+def plain(value: Any) -> Any:
+    """`value` as a reader will see it: keys are strings, tuples are lists. Raises InvalidRecord for what is not JSON."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as failure:
+        raise InvalidRecord(f"not plain JSON: {failure}") from failure
+
+
 def encode(value: Any) -> bytes:
     """JSON for the disk: sorted keys, indented for people, one final newline. Raises InvalidRecord for what is not JSON."""
     try:
@@ -158,7 +166,7 @@ def encode(value: Any) -> bytes:
 
 def seal(value: Any, **about: Any) -> bytes:
     """`value` in an envelope that carries its digest, for files not named by their content. Raises InvalidRecord."""
-    value = json.loads(encode(value))  # what a reader will see: keys are strings, tuples are lists
+    value = plain(value)
     return encode({**about, "data": value, "sha256": sha256(encode(value))})
 
 

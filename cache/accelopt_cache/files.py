@@ -227,6 +227,8 @@ class Files:
         stem, suffix = os.path.splitext(path.name)
         try:
             if path != quarantine and path not in quarantine.parents:
+                if os.path.lexists(quarantine) and (quarantine.is_symlink() or not quarantine.is_dir()):
+                    os.replace(quarantine, quarantine.with_name(f".quarantine.{secrets.token_hex(4)}"))
                 durable.make_dirs(quarantine, below=self.root.path)
                 os.replace(path, quarantine / f"{stem[:80]}.{slug}.{secrets.token_hex(4)}{suffix[:20]}")
             else:  # quarantine itself, or v1, is a file or a link: there is no better place than beside it

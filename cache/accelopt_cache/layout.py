@@ -127,7 +127,12 @@ class Root:
 def default_root(environ: Mapping[str, str] = os.environ) -> Path:
     """$ACCELOPT_CACHE_DIR, else the user's cache directory (XDG_CACHE_HOME is honoured). Never a temporary directory."""
     named = environ.get("ACCELOPT_CACHE_DIR", "").strip()
-    return Path(named) if named else Path(platformdirs.user_cache_dir("accelopt"))
+    if named:
+        return Path(named)
+    try:
+        return Path(platformdirs.user_cache_dir("accelopt"))
+    except RuntimeError:  # a user id without account and without HOME
+        return Path("~/.cache/accelopt")
 
 
 def examine(root: str | Path | None, *, readonly: bool, environ: Mapping[str, str] = os.environ) -> Root:

@@ -96,7 +96,8 @@ class _Sweep:
 
     def __init__(self, store: RecordStore, root: Path, grace_s: float) -> None:
         self.root, self.grace_s = root, grace_s
-        self.entries = {entry.name: entry for entry in _scan(root)}
+        # Lock files are never deleted (a waiter may hold one open), so they do not count either.
+        self.entries = {entry.name: entry for entry in _scan(root) if not _in(entry, layout.LOCKS)}
         self.bytes = sum(entry.size for entry in self.entries.values())
         self.dropped: dict[str, _Entry] = {}
         self.refers: dict[str, tuple[str, ...]] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -19,7 +18,7 @@ _RUNGS = ("device", "compiled", "simulated")
 def encode(record: Record) -> tuple[bytes, bytes | None]:
     """(bytes of the record file, bytes of its source blob or None). Raises InvalidRecord."""
     try:
-        data = _checked(json.loads(json.dumps(record.to_json(), allow_nan=False))).to_json()
+        data = _checked(durable.plain(record.to_json())).to_json()
         blob = record.source.text.encode() if record.source is not None else None
     except (TypeError, ValueError, RecursionError, OverflowError) as failure:
         raise InvalidRecord(f"not a record: {failure}") from failure
