@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Accepted, Candidate, Experience, KernelSource, Plan, Rejected, Stage, Verdict
@@ -11,7 +11,7 @@ from accelopt_compile.search.proposer import NoSource
 from accelopt_compile.search.recorded import RecordedProposer
 from accelopt_compile.search.selection import Group, relative, speed
 from accelopt_compile.search.task import SearchTask, Tried
-from accelopt_compile.search.trials import Duplicate, Trials, trial_key
+from accelopt_compile.search.trials import BudgetSpent, Duplicate, Trials, trial_key
 from accelopt_compile.search.tuning import Measured, Tunables, tune
 
 TUNE_WITHIN = 0.85
@@ -21,6 +21,9 @@ _NOT_FIXABLE = (Stage.SLOWER, Stage.CHEAT)
 """Nothing is broken in a slow kernel, and a cheat must not be taught to hide."""
 
 
+_NOT_EVALUATED = "not evaluated"
+
+
 @dataclass(kw_only=True)
 class Expansion:
     """A plan on a parent while its kernels come in."""
@@ -28,9 +31,20 @@ class Expansion:
     parent: Candidate
     plan: Plan
     children: list[Candidate] = field(default_factory=list)
+    structure: dict[str, str] = field(default_factory=dict)
+    outcome: str = _NOT_EVALUATED
 
     def group(self) -> Group:
         return Group(parent=self.parent, plan=self.plan, children=tuple(self.children))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A source waiting for its verdict; `call` names it for the fixer's calls."""
+
+    call: str
+    expansion: Expansion
+    source: KernelSource
 
 
 class Expander:
@@ -53,44 +67,63 @@ class Expander:
         """The task with everything that was tried up to now."""
         return replace(self._task, tried=self._tried + self.told)
 
-    def expand(self, call: str, expansion: Expansion) -> None:
-        """Ask for attempts at the plan, evaluate and fix each."""
+    def ask(self, call: str, expansion: Expansion) -> list[Attempt]:
+        """The proposer's attempts at a plan, not evaluated yet."""
         parent, plan, task = expansion.parent, expansion.plan, self.task()
-        structure: dict[str, str] = {}
-        outcome = "no source"
-        try:
-            attempts = self._proposer.attempt(call, task, parent, plan, task.settings.attempts_per_plan)
-            for index, attempt in enumerate(attempts):
-                if isinstance(attempt, NoSource):
-                    outcome = f"no source: {attempt.reason}"
-                    continue
-                structure = dict(attempt.structure)
-                verdict = self._attempt(f"{call}/{index}", expansion, attempt)
-                outcome = _told(verdict)
-        finally:
-            self._tell(expansion, structure, outcome)
+        given = self._proposer.attempt(call, task, parent, plan, task.settings.attempts_per_plan)
+        for missing in (attempt for attempt in given if isinstance(attempt, NoSource)):
+            expansion.outcome = f"no source: {missing.reason}"
+        sources = [attempt for attempt in given if not isinstance(attempt, NoSource)]
+        return [Attempt(call=f"{call}/{i}", expansion=expansion, source=source) for i, source in enumerate(sources)]
 
-    def transfer(self, seed: Candidate, configuration: Configuration) -> Expansion | None:
-        """Evaluate an earlier winner's configuration; None when it does not apply to this workload or adds nothing."""
+    def evaluate(self, attempts: Sequence[Attempt]) -> None:
+        """Evaluate attempts at their declared defaults and fix those that are broken."""
+        verdicts = self._trials.run_each([(attempt.source, attempt.source.defaults()) for attempt in attempts])
+        for attempt, verdict in zip(attempts, verdicts, strict=True):
+            attempt.expansion.structure = dict(attempt.source.structure)
+            attempt.expansion.outcome = _told(verdict)
+            if isinstance(verdict, Accepted):
+                self._accept(attempt.expansion, attempt.source, attempt.source.defaults(), verdict)
+            elif isinstance(verdict, Rejected):
+                self._fix(attempt, verdict)
+
+    def tell(self, expansion: Expansion) -> None:
+        """Note what a plan came to, for the proposer's next round."""
+        fastest = max(expansion.children, key=speed, default=None)
+        gain = None if fastest is None else relative(fastest, expansion.parent)
+        told = expansion.outcome if gain is None else f"{gain:.2f}x its parent"
+        tried = Tried(parent=expansion.parent.id, plan=expansion.plan, structure=expansion.structure, relative=gain, outcome=told)
+        self.told += (tried,)
+
+    def transfer(self, seed: Candidate, configurations: Sequence[Configuration], count: int) -> list[Expansion]:
+        """Evaluate the first `count` configurations of earlier winners that apply to this workload."""
         task = self._task
         grammar = task.backend.grammar(task.workload)
-        if any(value not in grammar.get(name, ()) for name, value in configuration.structure.items()):
-            return None
-        source = task.backend.render(task.workload, configuration.structure)
-        tunables = fitted(source, configuration.tunables)
-        if not task.backend.valid(source, tunables):
-            tunables = source.defaults()
-        choices = [*sorted(configuration.structure.items()), *sorted(tunables.items())]
-        change = {f"structure.{k}": v for k, v in source.structure.items() if seed.source.structure.get(k) != v}
-        plan = Plan(text="Start from an earlier winner: " + ", ".join(f"{k}={v}" for k, v in choices) + ".", change=change)
-        expansion = Expansion(parent=seed, plan=plan)
-        verdict = self._trials.run(source, tunables)
-        if isinstance(verdict, Duplicate):
-            return None
-        if isinstance(verdict, Accepted):
-            self._accept(expansion, source, tunables, verdict)
-        self._tell(expansion, dict(source.structure), _told(verdict))
-        return expansion
+        kernels: dict[str, tuple[KernelSource, Tunables]] = {}
+        for configuration in configurations:
+            if any(value not in grammar.get(name, ()) for name, value in configuration.structure.items()):
+                continue
+            source = task.backend.render(task.workload, configuration.structure)
+            tunables = fitted(source, configuration.tunables)
+            tunables = tunables if task.backend.valid(source, tunables) else source.defaults()
+            if (key := trial_key(source, tunables)) not in self._trials.known and len(kernels) < count:
+                kernels[key] = (source, tunables)
+        expansions = [
+            Expansion(parent=seed, plan=_transfer_plan(seed, *kernel), structure=dict(kernel[0].structure))
+            for kernel in kernels.values()
+        ]
+        self._evaluate_transfers(list(kernels.values()), expansions)
+        return [expansion for expansion in expansions if expansion.outcome != _NOT_EVALUATED]
+
+    def _evaluate_transfers(self, kernels: Sequence[tuple[KernelSource, Tunables]], expansions: Sequence[Expansion]) -> None:
+        try:
+            for (source, tunables), expansion, verdict in zip(kernels, expansions, self._trials.run_each(kernels), strict=True):
+                expansion.outcome = _told(verdict)
+                if isinstance(verdict, Accepted):
+                    self._accept(expansion, source, tunables, verdict)
+                self.tell(expansion)
+        except BudgetSpent:
+            pass  # those evaluated so far still count; the caller's next look at the budget ends the search
 
     def tune(
         self,
@@ -113,9 +146,10 @@ class Expander:
             expansion = Expansion(parent=candidate, plan=Plan(text="Tune the numbers, keep the structure."))
             expansions.append(expansion)
 
-        def measure(tunables: Tunables) -> float | None:
-            verdict = self._trials.run(source, tunables)
-            return speed(self._accept(expansion, source, tunables, verdict)) if isinstance(verdict, Accepted) else None
+        def measure(rung: Sequence[Tunables]) -> Iterator[float | None]:
+            for tunables, verdict in zip(rung, self._trials.run_each([(source, t) for t in rung]), strict=True):
+                accepted = self._accept(expansion, source, tunables, verdict) if isinstance(verdict, Accepted) else None
+                yield None if accepted is None else speed(accepted)
 
         tune(
             source,
@@ -127,21 +161,21 @@ class Expander:
             rng=self._proposer.rng(f"tune/{text}"),
         )
 
-    def _attempt(self, call: str, expansion: Expansion, source: KernelSource) -> Verdict | Duplicate:
-        """One source and, while it is broken, its fixes."""
-        verdict = self._trials.run(source, source.defaults())
+    def _fix(self, attempt: Attempt, rejected: Rejected) -> None:
+        """Hand a broken source to the fixer until it is whole, given up, or the fixes are used up."""
+        source = attempt.source
         for fix in range(self._task.settings.fix_attempts):
-            if not isinstance(verdict, Rejected) or verdict.stage in _NOT_FIXABLE:
-                break
-            if (fixed := self._proposer.fix(f"{call}/{fix}", self.task(), source, verdict)) is None:
-                break
-            source, retried = fixed, self._trials.run(fixed, fixed.defaults())
-            if isinstance(retried, Duplicate):
-                break
-            verdict = retried
-        if isinstance(verdict, Accepted):
-            self._accept(expansion, source, source.defaults(), verdict)
-        return verdict
+            if rejected.stage in _NOT_FIXABLE:
+                return
+            if (fixed := self._proposer.fix(f"{attempt.call}/{fix}", self.task(), source, rejected)) is None:
+                return
+            source, verdict = fixed, self._trials.run(fixed, fixed.defaults())
+            attempt.expansion.outcome = _told(verdict)
+            if isinstance(verdict, Accepted):
+                self._accept(attempt.expansion, source, source.defaults(), verdict)
+            if not isinstance(verdict, Rejected):
+                return
+            rejected = verdict
 
     def _accept(self, expansion: Expansion, source: KernelSource, tunables: Tunables, verdict: Accepted) -> Candidate:
         candidate = Candidate(
@@ -156,11 +190,11 @@ class Expander:
         expansion.children.append(candidate)
         return candidate
 
-    def _tell(self, expansion: Expansion, structure: dict[str, str], outcome: str) -> None:
-        fastest = max(expansion.children, key=speed, default=None)
-        gain = None if fastest is None else relative(fastest, expansion.parent)
-        told = outcome if gain is None else f"{gain:.2f}x its parent"
-        self.told += (Tried(parent=expansion.parent.id, plan=expansion.plan, structure=structure, relative=gain, outcome=told),)
+
+def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Tunables) -> Plan:
+    choices = [*sorted(source.structure.items()), *sorted(tunables.items())]
+    change = {f"structure.{name}": value for name, value in source.structure.items() if seed.source.structure.get(name) != value}
+    return Plan(text="Start from an earlier winner: " + ", ".join(f"{k}={v}" for k, v in choices) + ".", change=change)
 
 
 def _told(verdict: Verdict | Duplicate) -> str:

@@ -131,20 +131,14 @@ class _Run:
     def round(self) -> str | None:
         """One round over the beam. Gives a reason when no parent has a plan left."""
         expander = self._expander()
-        experiences = self.memory.recall(self.task)
         expansions: list[Expansion] = []
-        planned = 0
         best_before = speed(self._best())
         try:
             for slot, parent in enumerate(self.beam):
-                call = f"{self.rounds_done}/{slot}"
-                plans = self.proposer.plan(call, expander.task(), parent, experiences, self.settings.plans_per_candidate)
-                planned += len(plans)
-                for index, plan in enumerate(plans):
-                    expansions.append(Expansion(parent=parent, plan=plan))
-                    expander.expand(f"{call}/{index}", expansions[-1])
+                self._expand(expander, f"{self.rounds_done}/{slot}", parent, expansions)
         except BudgetSpent:
             pass  # what the round has so far still selects and teaches; `stop` then ends the search
+        planned = len(expansions)
         self._settle(expander, self.beam, expansions)
         self.tried += expander.told
         self._learn(str(self.rounds_done), expansions)
@@ -183,16 +177,21 @@ class _Run:
 
     def _warm_starts(self, expander: Expander, seed: Candidate) -> list[Expansion]:
         """Earlier winners' configurations on this workload, most promising first."""
-        expansions: list[Expansion] = []
+        configurations = proven_configurations(self.task, self.memory.recall(self.task))
+        return expander.transfer(seed, configurations, self.settings.warm_starts)
+
+    def _expand(self, expander: Expander, call: str, parent: Candidate, expansions: list[Expansion]) -> None:
+        """All plans of one parent: ask for each plan's attempts, then evaluate them. Appends as it goes."""
+        experiences = self.memory.recall(self.task)
+        plans = self.proposer.plan(call, expander.task(), parent, experiences, self.settings.plans_per_candidate)
+        own = [Expansion(parent=parent, plan=plan) for plan in plans]
+        expansions += own
+        attempts = [attempt for index, e in enumerate(own) for attempt in expander.ask(f"{call}/{index}", e)]
         try:
-            for configuration in proven_configurations(self.task, self.memory.recall(self.task)):
-                if sum(bool(e.children) for e in expansions) >= self.settings.warm_starts:
-                    break
-                if (expansion := expander.transfer(seed, configuration)) is not None:
-                    expansions.append(expansion)
-        except BudgetSpent:
-            pass
-        return expansions
+            expander.evaluate(attempts)
+        finally:
+            for expansion in own:
+                expander.tell(expansion)
 
     def _settle(self, expander: Expander, parents: tuple[Candidate, ...], expansions: list[Expansion]) -> None:
         """Choose the next beam, tune those of it whose numbers nobody has searched, choose again."""

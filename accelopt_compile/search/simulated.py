@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,6 +185,12 @@ class SimulatedEvaluator:
     seconds: float = 1.0
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     evaluations: list[tuple[str, tuple[tuple[str, int], ...], Effort]] = field(default_factory=list)
+
+    def evaluate_each(
+        self, candidates: Sequence[tuple[KernelSource, Mapping[str, int]]], *, effort: Effort = "quick"
+    ) -> Iterator[Verdict]:
+        for source, tunables in candidates:
+            yield self.evaluate(source, tunables, effort=effort)
 
     def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict:
         numbers = tuple(sorted(tunables.items()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -23,10 +23,19 @@ _RESERVE_AT_MOST = 0.25
 """Share of the time budget that is kept back at most."""
 
 
-class Evaluator(Protocol):
-    """Proves and times a kernel. A bad kernel is a `Rejected`; only our own failures raise (`EvaluatorDied`)."""
+Kernel = tuple[KernelSource, Mapping[str, int]]
+"""A source with the tunables it is built with."""
 
-    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict: ...
+_TOGETHER = 2
+"""Kernels handed to the evaluator at once, so that it can build one while another builds; few, so that a budget that
+ends between them wastes at most one build."""
+
+
+class Evaluator(Protocol):
+    """Proves and times kernels. A bad kernel is a `Rejected`; only our own failures raise (`EvaluatorDied`)."""
+
+    def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
+        """Verdicts in the order given, each as soon as it is there; the caller may stop early."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,14 +93,31 @@ class Trials:
 
     def run(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict | Duplicate:
         """The verdict on a kernel that had none yet. Raises BudgetSpent; a full evaluation always may run."""
-        key = trial_key(source, tunables, effort)
-        if key in self._known:
-            self.duplicates += 1
-            return Duplicate(key=key)
-        verdict, seconds = self._replayed(key) or self._evaluate(key, source, tunables, effort)
+        return next(self._run_together([(source, tunables)], effort))
+
+    def run_each(self, kernels: Sequence[Kernel]) -> Iterator[Verdict | Duplicate]:
+        """`run` for several kernels, in their order; the evaluator builds some of them together. Raises BudgetSpent
+        when asked for a verdict that the budget has no room for."""
+        for start in range(0, len(kernels), _TOGETHER):
+            yield from self._run_together(kernels[start : start + _TOGETHER], "quick")
+
+    def _run_together(self, kernels: Sequence[Kernel], effort: Effort) -> Iterator[Verdict | Duplicate]:
+        keys = [trial_key(source, tunables, effort) for source, tunables in kernels]
+        fresh = {key: k for key, k in zip(keys, kernels, strict=True) if key not in self._known and key not in self._replay}
+        verdicts = self._evaluate(fresh, effort)
+        for key in keys:
+            if key in self._known:
+                self.duplicates += 1
+                yield Duplicate(key=key)
+                continue
+            verdict, seconds = self._replayed(key) or next(verdicts)
+            yield self._counted(key, verdict, seconds, effort)
+
+    def _counted(self, key: str, verdict: Verdict, seconds: float, effort: Effort) -> Verdict | Duplicate:
         self._known.add(key)
         self.evaluated += 1
-        if effort == "quick":
+        # The first evaluation waits for the baseline's compilation, so it says nothing about the next ones.
+        if effort == "quick" and self.evaluated > 1:
             self._quick_s, self._quick_count = self._quick_s + seconds, self._quick_count + 1
         if isinstance(verdict, Rejected):
             self.rejected[verdict.stage.value] += 1
@@ -106,16 +132,18 @@ class Trials:
         self._budget.carry(seconds=float(event["seconds"]), candidates=1)
         return verdict_from(event["verdict"]), float(event["seconds"])
 
-    def _evaluate(self, key: str, source: KernelSource, tunables: Mapping[str, int], effort: Effort) -> tuple[Verdict, float]:
-        if effort == "quick" and self.spent is not None:
-            raise BudgetSpent
-        started = self._clock()
-        verdict = self._evaluator.evaluate(source, tunables, effort=effort)
-        seconds = self._clock() - started
-        self._budget.spend_candidate()
-        data: dict[str, Any] = {"effort": effort, "tunables": dict(tunables), "source": source.digest}
-        self._log.append("verdict", search=self._name, key=key, seconds=seconds, verdict=verdict_json(verdict), **data)
-        return verdict, seconds
+    def _evaluate(self, fresh: Mapping[str, Kernel], effort: Effort) -> Iterator[tuple[Verdict, float]]:
+        verdicts = self._evaluator.evaluate_each(list(fresh.values()), effort=effort)
+        for key, (source, tunables) in fresh.items():
+            if effort == "quick" and self.spent is not None:
+                raise BudgetSpent
+            started = self._clock()
+            verdict = next(verdicts)
+            seconds = self._clock() - started
+            self._budget.spend_candidate()
+            data: dict[str, Any] = {"effort": effort, "tunables": dict(tunables), "source": source.digest}
+            self._log.append("verdict", search=self._name, key=key, seconds=seconds, verdict=verdict_json(verdict), **data)
+            yield verdict, seconds
 
     def _same_object(self, verdict: Accepted) -> bool:
         if (digest := _object_digest(verdict)) is None:

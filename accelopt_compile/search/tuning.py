@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelopt_compile.records import KernelSource
@@ -19,6 +19,9 @@ _RANDOM_DRAWS = 64
 """Draws at most to find valid combinations in a space too large to list."""
 
 _LISTED_AT_MOST = 4096
+
+_WORTH_GOING_ON = 1.01
+"""Gain of a rung below which the structure is taken not to care for its numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,7 @@ def tune(
     source: KernelSource,
     start: Measured,
     *,
-    measure: Callable[[Tunables], float | None],
+    measure: Callable[[Sequence[Tunables]], Iterable[float | None]],
     valid: Callable[[Tunables], bool],
     priors: Sequence[Tunables],
     trials: int,
@@ -41,23 +44,28 @@ def tune(
 ) -> Measured:
     """The best tunables found for `source`, starting from a measured combination, with at most `trials` measurements.
 
-    `measure` gives a speed, or None for a rejected kernel; what it raises ends the tuning. `priors` are combinations
-    that were good elsewhere, best first: they make up the first rung before chance does.
+    `measure` gives a speed each, or None for a rejected kernel; what it raises ends the tuning. `priors` are
+    combinations that were good elsewhere, best first: they make up the first rung before chance does. Ends early when
+    a rung of several gains nothing.
     """
     field = [start]
     asked = {_key(start.tunables)}
     width = max(1, (trials + 1) // 2)
     rung: list[Tunables] = first_rung(source, width, priors=priors, valid=valid, asked=asked, rng=rng)
-    while rung:
-        for tunables in rung[:trials]:
-            asked.add(_key(tunables))
-            if (speed := measure(tunables)) is not None:
+    while rung and trials > 0:
+        rung = rung[:trials]
+        before = max(m.speed for m in field)
+        asked.update(_key(tunables) for tunables in rung)
+        for tunables, speed in zip(rung, measure(rung), strict=True):
+            if speed is not None:
                 field.append(Measured(tunables=tunables, speed=speed))
-        trials -= len(rung[:trials])
-        width = max(1, width // 2)
+        trials -= len(rung)
         field = sorted(field, key=lambda m: -m.speed)[: max(1, (len(field) + 1) // 2)]
+        if width > 1 and field[0].speed < before * _WORTH_GOING_ON:
+            break
+        width = max(1, width // 2)
         around = [near for best in field for near in neighbours(source, best.tunables) if valid(near) and _key(near) not in asked]
-        rung = _interleave(around, width, rng) if trials > 0 else []
+        rung = _chosen(around, width, rng)
     return max(field, key=lambda m: m.speed)
 
 
@@ -102,7 +110,7 @@ def _draws(source: KernelSource, rng: random.Random) -> list[Tunables]:
     return [{name: rng.choice(source.tunables[name]) for name in names} for _ in range(_RANDOM_DRAWS)]
 
 
-def _interleave(around: list[Tunables], width: int, rng: random.Random) -> list[Tunables]:
+def _chosen(around: list[Tunables], width: int, rng: random.Random) -> list[Tunables]:
     """`width` of the neighbours, those of the fastest first, chance deciding among them; each once."""
     distinct = {_key(tunables): tunables for tunables in around}
     ordered = list(distinct.values())

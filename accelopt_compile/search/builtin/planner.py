@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 
 from accelopt_compile.records import Candidate, Experience, Plan
-from accelopt_compile.search.memory import agreement, promise, proven_configurations
+from accelopt_compile.search.memory import Configuration, agreement, promise, proven_configurations
 from accelopt_compile.search.task import SearchTask
 
 _REJECTED = -1.0
@@ -32,9 +32,10 @@ def plan_steps(
     tried = {_key(t.structure) for t in task.tried}
     grammar = task.backend.grammar(task.workload)
     new = [change for change in _turns(grammar, structure, rng) if _key({**structure, change[0]: change[1]}) not in tried]
-    worth = {change: _worth(task, structure, change, experiences) for change in new}
+    proven = proven_configurations(task, experiences)
+    worth = {change: _worth(task, structure, change, experiences, proven) for change in new}
     ranked = sorted(new, key=lambda change: -worth[change])  # stable: those without evidence keep their turns
-    return [_plan(task, structure, change, experiences) for change in ranked[:count]]
+    return [_plan(structure, change, proven) for change in ranked[:count]]
 
 
 def _turns(grammar: Mapping[str, tuple[str, ...]], structure: Mapping[str, str], rng: random.Random) -> list[Change]:
@@ -49,7 +50,13 @@ def _turns(grammar: Mapping[str, tuple[str, ...]], structure: Mapping[str, str],
     return [column[turn] for turn in range(depth) for column in columns if turn < len(column)]
 
 
-def _worth(task: SearchTask, structure: Mapping[str, str], change: Change, experiences: Sequence[Experience]) -> float:
+def _worth(
+    task: SearchTask,
+    structure: Mapping[str, str],
+    change: Change,
+    experiences: Sequence[Experience],
+    proven: Sequence[Configuration],
+) -> float:
     """Evidence for a change, as a logarithm of speedup: from this run's plans and from remembered experiences."""
     name, value = change
     worth = 0.0
@@ -61,7 +68,7 @@ def _worth(task: SearchTask, structure: Mapping[str, str], change: Change, exper
         if direct:
             near = 0.5 + 0.5 * agreement(experience.structure, structure)
             worth += (1 if experience.helped else -1) * promise(task, experience) * near / len(experience.change)
-    for configuration in proven_configurations(task, experiences):
+    for configuration in proven:
         if configuration.structure.get(name) == value:
             worth += _VOTE * configuration.weight / len(configuration.structure)
         elif configuration.structure.get(name) == structure.get(name):
@@ -69,18 +76,18 @@ def _worth(task: SearchTask, structure: Mapping[str, str], change: Change, exper
     return worth
 
 
-def _plan(task: SearchTask, structure: Mapping[str, str], change: Change, experiences: Sequence[Experience]) -> Plan:
+def _plan(structure: Mapping[str, str], change: Change, proven: Sequence[Configuration]) -> Plan:
     name, value = change
     text = f"Set {name} to {value} (now {structure.get(name, 'default')})."
-    numbers = _numbers(task, {**structure, name: value}, experiences)
+    numbers = _numbers({**structure, name: value}, proven)
     if numbers:
         text += " Start from " + ", ".join(f"{key}={number}" for key, number in numbers.items()) + "."
     return Plan(text=text, change={f"structure.{name}": value, **{f"tunable.{k}": str(v) for k, v in numbers.items()}})
 
 
-def _numbers(task: SearchTask, structure: Mapping[str, str], experiences: Sequence[Experience]) -> dict[str, int]:
+def _numbers(structure: Mapping[str, str], proven: Sequence[Configuration]) -> dict[str, int]:
     """The tunables of the most promising configuration with exactly this structure; empty when there is none."""
-    for configuration in proven_configurations(task, experiences):
+    for configuration in proven:
         if _key(configuration.structure) == _key(structure):
             return dict(sorted(configuration.tunables.items()))
     return {}
