@@ -78,9 +78,9 @@ def choose(
 ) -> tuple[str, Record] | None:
     """The (id, record) to serve at `binding`, or None.
 
-    Eligible: winners proven on the device, at most `max_distance` away, not "never". Then: what needs no new proof, the
-    nearest binding, what needs no new timing, the fastest; equal within the noise: the older, then the smaller id, so
-    that every process chooses the same.
+    Eligible: winners proven on the device, at most `max_distance` away, not "never". Then: what may be served as it is
+    before what must be timed, and that before what must be proven; the nearest binding; the fastest. Equal within the
+    noise: the older, then the smaller id, so that every process chooses the same.
     """
     eligible = [
         (_rank(record, binding, environment), name, record)
@@ -97,9 +97,9 @@ def choose(
     return _fastest([(name, record) for rank, name, record in eligible if rank == best])
 
 
-def _rank(record: Record, binding: Binding, environment: Mapping[str, str] | None) -> tuple[bool, float, bool]:
+def _rank(record: Record, binding: Binding, environment: Mapping[str, str] | None) -> tuple[int, float]:
     verdict = "use" if environment is None else reuse(record.environment, environment)
-    return verdict == "reverify", bucket_distance(record.binding, binding), verdict == "retime"
+    return _ORDER.index(verdict), bucket_distance(record.binding, binding)
 
 
 def _demoted(

@@ -131,6 +131,15 @@ def test_a_reproven_record_serves_before_one_that_must_be_proven(store: Store) -
     assert best(store, environment={"compiler": "g++ 12", "isa": "avx512"}) is not None
 
 
+def test_a_record_timed_here_serves_before_a_nearer_one_timed_elsewhere(store: Store) -> None:
+    """What may be launched at once is never hidden by what may not."""
+    elsewhere, here = winner(us=5.0, s0=64, environment={"threads": "8"}), winner(us=9.0, s0=128, environment={"threads": "2"})
+    store.put(elsewhere)
+    store.put(here)
+    assert here == best(store, environment={"threads": "2"})
+    assert elsewhere == best(store)
+
+
 def test_a_later_baseline_in_this_environment_demotes_an_old_winner(store: Store) -> None:
     """A winner that lost its advantage is not proven again at every start."""
     store.put(winner(environment={"compiler": "g++ 12"}))
