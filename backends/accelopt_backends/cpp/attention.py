@@ -134,6 +134,8 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
         "MASK_T": problem.mask or "b8",
         "T": C_TYPES[problem.dtype],
         "IS_F32": int(problem.dtype == "f32"),
+        "IS_BF16": int(problem.dtype == "bf16"),
+        "MOST_ROWS": max(_ROW_TUNABLES["ROW_LIMIT"]),
         "KV_UNIT": int(problem.unit_kv),
         "COPY_KV": int(structure["keys"] == "copied"),
         "TWO_PASS": int(structure.get("softmax") == "two_pass"),
