@@ -1,0 +1,119 @@
+"""What users call besides torch.compile: `prewarm`, `stats`, `explain`."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accelopt_compile.config import settings_from
+from accelopt_compile.outcomes import CompileReport, RegionReport, as_json, reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrewarmReport:
+    """What a prewarm left in the store: one report per graph. `hits` counts distinct regions with a kernel."""
+
+    compiles: Sequence[CompileReport]
+
+    @property
+    def regions(self) -> tuple[RegionReport, ...]:
+        return tuple(region for compile_ in self.compiles for region in compile_.regions)
+
+    @property
+    def hits(self) -> int:
+        return sum(region.outcome in ("HIT", "TUNED") for region in self.regions)
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self.compiles))
+
+
+def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward: bool = False, **settings: Any) -> PrewarmReport:
+    """Compile `model` for `inputs` and tune its regions, so that later processes find everything in the store.
+
+    `inputs` is one example (a tensor, a tuple of positional or a dict of keyword arguments) or a list of examples.
+    `budget_s` is for each graph; `backward` also runs the backward of the summed outputs (parameters' gradients are
+    restored). Raises UnknownOption and InvalidOption, and what the model raises.
+    """
+    import torch
+
+    options = dict(settings) if budget_s is None else {**settings, "budget_s": budget_s}
+    settings_from(options)  # a wrong name fails here, in the caller's words, not inside torch.compile
+    before = len(reports.all())
+    compiled = torch.compile(model, backend="accelopt", options=options)
+    for example in inputs if isinstance(inputs, list) else [inputs]:
+        args, kwargs = _arguments(example)
+        with _gradients_restored(model) if backward else torch.no_grad():
+            result = compiled(*args, **kwargs)
+            if backward:
+                loss: Any = _total(result)
+                loss.backward()
+    return PrewarmReport(compiles=reports.all()[before:])
+
+
+def stats() -> dict[str, Any]:
+    """Counts of this process as plain JSON: graphs, regions by outcome, kernels launched with their calls and fallbacks."""
+    from accelopt_compile.launch import kernels
+
+    seen = reports.all()
+    regions = [region for report in seen for region in report.regions]
+    launched = kernels.statistics()
+    return {
+        "graphs": len(seen),
+        "warm_graphs": sum(report.warm for report in seen),
+        "problems": [report.problem for report in seen if report.problem],
+        "regions": dict(Counter(region.outcome for region in regions)),
+        "seconds": sum(report.seconds for report in seen),
+        "kernels": launched,
+        "calls": sum(one["calls"] for one in launched.values()),
+        "fallbacks": sum(one["fallbacks"] for one in launched.values()),
+    }
+
+
+def explain(*, structured: bool = False) -> Any:
+    """What became of every region that this process compiled, and why the rest was left to Inductor: a text, or with
+    `structured` a list of plain JSON objects, one per graph."""
+    seen = reports.all()
+    return [as_json(report) for report in seen] if structured else "\n".join(_lines(seen)) or "nothing has been compiled"
+
+
+def _lines(seen: Sequence[CompileReport]) -> Iterator[str]:
+    for number, report in enumerate(seen, 1):
+        how = "known graph" if report.warm else "captured"
+        yield f"graph {number}: {report.graph[:12] or '-'} {report.mode} {report.target} ({how}, {report.seconds:.1f} s)"
+        if report.problem:
+            yield f"  Inductor alone, because: {report.problem}"
+        yield from (f"  {region.line()}" for region in report.regions)
+        for reason, nodes in sorted(report.refused.items(), key=lambda item: (-item[1], item[0])):
+            yield f"  left to Inductor: {nodes} node{'s' if nodes > 1 else ''}: {reason}"
+
+
+def _arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
+    if isinstance(example, Mapping):
+        return (), dict(example)
+    return (example if isinstance(example, tuple) else (example,)), {}
+
+
+def _total(result: Any) -> Any:
+    """The sum of all floating-point tensors in a result, as the scalar to differentiate."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    if hasattr(result, "loss") and isinstance(result.loss, torch.Tensor):
+        return result.loss
+    return sum(t.float().sum() for t in tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad)
+
+
+@contextlib.contextmanager
+def _gradients_restored(model: Any) -> Iterator[None]:
+    parameters = list(model.parameters()) if hasattr(model, "parameters") else []
+    before = [p.grad for p in parameters]
+    for parameter in parameters:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, grad in zip(parameters, before, strict=True):
+            parameter.grad = grad

@@ -1,0 +1,354 @@
+"""From a Dynamo graph to the winners that its regions get: known graph or dry capture, store, search, report.
+
+Nothing here runs inside Inductor's own compile. `plan` gives a snapshot: which winner serves which region of this graph.
+The pass (`graph_pass`) then only looks up.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+
+from accelopt_backends.base import Backend, Missing, Ready
+from accelopt_cache.kernel_store import Store
+from accelopt_cache.reuse import reuse
+from accelopt_compile import outcomes, winners
+from accelopt_compile.capture import capture
+from accelopt_compile.config import Settings
+from accelopt_compile.errors import InvalidRecord, ToolchainMissing
+from accelopt_compile.fingerprint import graph_digest
+from accelopt_compile.graph_pass import Choice, choice
+from accelopt_compile.launch.ops import MAX_ARGUMENTS
+from accelopt_compile.outcomes import CompileReport, RegionReport
+from accelopt_compile.partition import Region, nested, partition
+from accelopt_compile.records import Record, Workload, bucket_distance
+from accelopt_compile.search.budget import Budget, allot
+from accelopt_compile.signature import try_sign
+from accelopt_compile.tuning import Bench, family, operators, tune
+from accelopt_compile.winners import Winner, winner_of
+
+log = logging.getLogger("accelopt_compile.pipeline")
+
+LEAST_SLICE_S = 1.0
+"""A search with less time than this is not started."""
+
+HIT_DISTANCE = 2.0
+"""A record serves sizes within a factor of 4 of those it was measured at (log2)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A distinct region of the graph: a workload at a binding. `cost` ranks it (hotness, any unit); `parts` are the
+    sites that it was merged of, which take its place where it gets no kernel."""
+
+    workload: Workload
+    binding: Mapping[str, int]
+    name: str
+    count: int
+    cost: float
+    parts: tuple[Site, ...] = ()
+
+    @property
+    def choice(self) -> Choice:
+        return choice(self.workload.digest, self.binding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What the pass may replace, and the report of how that came about."""
+
+    winners: Mapping[Choice, Winner]
+    report: CompileReport
+    store: Store
+    backend: Backend
+
+
+@dataclass
+class Decided:
+    """What is known so far of the sites of a graph, in the order of the decisions."""
+
+    reports: list[RegionReport] = field(default_factory=list)
+    winners: dict[Choice, Winner] = field(default_factory=dict)
+    seen: set[Choice] = field(default_factory=set)
+    searched: int = 0
+
+    def add(self, site: Site, report: RegionReport) -> None:
+        self.reports.append(report)
+        self.seen.add(site.choice)
+
+
+def bench_for(settings: Settings) -> Bench:
+    """The store and the backend of these settings, on this machine. Raises ToolchainMissing where no backend works."""
+    from accelopt_backends.cpp import CppBackend
+
+    backend = CppBackend()
+    ready = backend.probe()
+    if isinstance(ready, Missing):
+        raise ToolchainMissing(f"no backend works here: {backend.name}: {ready.why}; {ready.how}")
+    threads = settings.threads or torch.get_num_threads()
+    return Bench(
+        settings=settings,
+        store=Store.open(settings.cache_dir),
+        backend=backend,
+        target=ready.target,
+        environment=environment_of(ready, threads),
+        threads=threads,
+    )
+
+
+def environment_of(ready: Ready, threads: int) -> dict[str, str]:
+    """What a record made here stores, and a load compares (`accelopt_cache.reuse`)."""
+    return {**ready.environment, "torch": torch.__version__, "threads": str(threads)}
+
+
+def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Plan:
+    """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
+    started = time.monotonic()
+    bench = bench_for(settings)
+    digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
+    known = _from_document(bench.store.graph(digest))
+    sites, refused = known or sites_of(gm, example_inputs)
+    if known is None:
+        bench.store.put_graph(digest, _document(sites, refused))
+    decided = decide(sites, bench)
+    for place, region in enumerate(decided.reports, 1):
+        outcomes.announce(region, place, len(decided.reports))
+    for winner in decided.winners.values():
+        winners.adopt(winner, store=bench.store, backend=bench.backend)
+    report = CompileReport(
+        graph=digest,
+        target=bench.target,
+        mode=settings.mode,
+        regions=tuple(decided.reports),
+        refused=refused,
+        seconds=time.monotonic() - started,
+        warm=known is not None,
+    )
+    return Plan(winners=decided.winners, report=report, store=bench.store, backend=bench.backend)
+
+
+# ---------------------------------------------------------------- what the graph holds
+
+
+def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site], dict[str, int]]:
+    """The distinct regions of all graphs that Inductor would compile for `gm`, hottest first; and how many nodes no
+    region holds, by reason."""
+    found: dict[Choice, Site] = {}
+    refused: Counter[str] = Counter()
+    for captured in capture(gm, example_inputs):
+        parts = partition(captured.graph)
+        refused.update(parts.refused.values())
+        for region in parts.regions:
+            site = _site(region)
+            if isinstance(site, str):
+                refused[site] += len(region.nodes)
+                continue
+            before = found.get(site.choice)
+            if before is not None:
+                site = replace(site, count=before.count + 1, cost=before.cost + site.cost)
+            found[site.choice] = site
+    return sorted(found.values(), key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
+
+
+def _site(region: Region) -> Site | str:
+    """The site of one region, or why it has none."""
+    from accelopt_compile.hotness import cost_us
+
+    signed = try_sign(region)
+    if isinstance(signed, str):
+        return signed
+    parts = [_site(part) for part in nested(region)]
+    return Site(
+        workload=signed.workload,
+        binding=dict(signed.binding),
+        name=region.name,
+        count=1,
+        cost=cost_us(signed.workload, signed.binding),
+        parts=tuple(part for part in parts if not isinstance(part, str)),
+    )
+
+
+def _document(sites: Sequence[Site], refused: Mapping[str, int]) -> dict[str, Any]:
+    """What the store keeps of a graph."""
+    return {"regions": [_site_json(s) for s in sites], "refused": dict(refused)}
+
+
+def _site_json(site: Site) -> dict[str, Any]:
+    return {
+        "workload": site.workload.to_json(),
+        "binding": dict(site.binding),
+        "name": site.name,
+        "count": site.count,
+        "cost": f"{site.cost:.6g}",
+        "parts": [_site_json(p) for p in site.parts],
+    }
+
+
+def _site_from(data: Any) -> Site:
+    return Site(
+        workload=Workload.from_json(data["workload"]),
+        binding={str(k): int(v) for k, v in data["binding"].items()},
+        name=str(data["name"]),
+        count=int(data["count"]),
+        cost=float(data["cost"]),
+        parts=tuple(_site_from(p) for p in data["parts"]),
+    )
+
+
+def _from_document(data: Mapping[str, Any] | None) -> tuple[list[Site], dict[str, int]] | None:
+    """Inverse of `_document`; None for no document or one that another version wrote."""
+    if data is None:
+        return None
+    try:
+        return [_site_from(s) for s in data["regions"]], {str(k): int(v) for k, v in data["refused"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidRecord) as failure:
+        log.info("the stored graph is not usable (%s: %s); capturing again", type(failure).__name__, failure)
+        return None
+
+
+# ---------------------------------------------------------------- what each site gets
+
+
+def decide(sites: Sequence[Site], bench: Bench) -> Decided:
+    """The store first; then searches on what is missing, hottest first, within the budget; parts of what got no kernel."""
+    decided = Decided()
+    tuning = bench.settings.mode == "tune"
+    budget = Budget(seconds=bench.settings.budget_s if tuning else 0.0, clock=time.monotonic)
+    unknown = _look_up(sites, bench, decided)
+    while unknown and tuning and decided.searched < bench.settings.max_regions:
+        site, seconds = _hottest(unknown, budget.remaining_s)
+        if seconds < LEAST_SLICE_S:
+            break
+        decided.searched += 1
+        decided.add(site, _tuned(site, bench, budget.slice(seconds=seconds), decided))
+        again = [s for s in unknown if s.workload == site.workload and s is not site]
+        parts = () if site.choice in decided.winners else site.parts
+        unknown = [s for s in unknown if s.workload != site.workload] + _look_up([*again, *parts], bench, decided)
+    for site in unknown:
+        decided.add(site, _miss(site, bench, decided.searched))
+    return decided
+
+
+def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site]:
+    """Decide what the store or the backend can say of the sites, and of the parts of those that get no kernel; the sites
+    that only a search can decide."""
+    unknown: list[Site] = []
+    queue = list(sites)
+    for site in queue:  # grows while it is walked
+        if site.choice in decided.seen or any(site.choice == u.choice for u in unknown):
+            continue
+        report = known_outcome(site, bench, decided)
+        if report is None:
+            unknown.append(site)
+            continue
+        decided.add(site, report)
+        if site.choice not in decided.winners:
+            queue.extend(site.parts)
+    return unknown
+
+
+def _hottest(sites: Sequence[Site], seconds: float) -> tuple[Site, float]:
+    """The site to search next, and for how long."""
+    slices = allot({str(i): site.cost for i, site in enumerate(sites)}, seconds)
+    index = max(slices, key=lambda name: (slices[name], -int(name)))
+    return sites[int(index)], slices[index]
+
+
+def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | None:
+    """What the store or the backend already say of a site, or None when only a search could tell."""
+    digest = site.workload.digest
+    arguments = len(site.workload.inputs) + len(site.workload.symbols) + len(site.workload.output_specs)
+    if arguments > MAX_ARGUMENTS:
+        return _report(site, "MISS", reason=f"{arguments} arguments, more than {MAX_ARGUMENTS}")
+    record = bench.store.best(digest, bench.target, site.binding, environment=bench.environment, max_distance=HIT_DISTANCE)
+    if record is not None and serves(record, bench):
+        decided.winners[site.choice] = winner_of(record, site.workload)
+        return _report(site, "HIT", record)
+    why = bench.backend.supports(site.workload)
+    if why:
+        return _report(site, "MISS", reason=f"{bench.backend.name}: {why}")
+    baseline = None if bench.settings.retune else _baseline(site, bench)
+    return None if baseline is None else _report(site, "BASELINE", reason=baseline.reason)
+
+
+def serves(record: Record, bench: Bench) -> bool:
+    """Whether a winner may be launched here as it is: proven and timed in this environment, fast enough, not refused."""
+    timing = record.timing
+    return (
+        record.source is not None
+        and timing is not None
+        and timing.speedup >= bench.settings.min_speedup
+        and reuse(record.environment, bench.environment) == "use"
+        and not bench.backend.screen(record.source)
+    )
+
+
+def _baseline(site: Site, bench: Bench) -> Record | None:
+    """The newest record that says: searched here, at such sizes, and found nothing better than the baseline."""
+    for record in reversed(bench.store.records(site.workload.digest, bench.target)):
+        near = bucket_distance(record.binding, site.binding) <= HIT_DISTANCE
+        if record.outcome == "baseline" and near and reuse(record.environment, bench.environment) == "use":
+            return record
+    return None
+
+
+def _tuned(site: Site, bench: Bench, budget: Budget, decided: Decided) -> RegionReport:
+    """Search on a site, unless another process is at it."""
+    digest = site.workload.digest
+    log.info("searching %s x%d, at most %.0f s", operators(site.workload), site.count, budget.remaining_s)
+    with bench.store.claim(digest, bench.target) as mine:
+        if not mine:
+            return _elsewhere(site, bench, budget, decided)
+        found = tune(bench, site.workload, site.binding, family(site.workload), budget)
+    if found.record is None:
+        return _report(site, "MISS", reason=found.reason, seconds=found.seconds)
+    if found.record.outcome == "baseline":
+        return _report(site, "BASELINE", reason=found.reason, seconds=found.seconds)
+    decided.winners[site.choice] = winner_of(found.record, site.workload)
+    return _report(site, "TUNED", found.record, seconds=found.seconds)
+
+
+def _elsewhere(site: Site, bench: Bench, budget: Budget, decided: Decided) -> RegionReport:
+    """Another process searches: Inductor now, or its result where the settings say to wait."""
+    digest = site.workload.digest
+    holder = bench.store.holder(digest, bench.target)
+    who = f"another process ({holder.pid})" if holder is not None else "another process"
+    if not bench.settings.wait:
+        return _report(site, "MISS", reason=f"{who} is tuning this region")
+    log.info("waiting for %s, which is tuning %s", who, operators(site.workload))
+    bench.store.wait(digest, bench.target, budget.remaining_s)
+    return known_outcome(site, bench, decided) or _report(site, "MISS", reason=f"{who} was tuning this region and left nothing")
+
+
+def _miss(site: Site, bench: Bench, searched: int) -> RegionReport:
+    if bench.settings.mode == "apply":
+        return _report(site, "MISS", reason="mode is apply")
+    if searched >= bench.settings.max_regions:
+        return _report(site, "MISS", reason=f"max_regions is {bench.settings.max_regions}")
+    return _report(site, "MISS", reason="the time budget is spent")
+
+
+def _report(
+    site: Site, outcome: outcomes.Outcome, record: Record | None = None, *, reason: str = "", seconds: float = 0.0
+) -> RegionReport:
+    timing = None if record is None else record.timing
+    return RegionReport(
+        workload=site.workload.digest,
+        name=site.name,
+        operators=operators(site.workload),
+        count=site.count,
+        binding=dict(site.binding),
+        outcome=outcome,
+        reason=reason,
+        seconds=seconds,
+        speedup=0.0 if timing is None else timing.speedup,
+        kernel_us=0.0 if timing is None else timing.kernel_us,
+        baseline_us=0.0 if timing is None else min(timing.baselines_us.values(), default=0.0),
+    )

@@ -1,0 +1,118 @@
+"""`torch.compile(model, backend="accelopt")`: the function that PyTorch calls, and what happens when something goes wrong.
+
+One rule: the user's program runs as it would under Inductor. Whatever fails in our layer costs one warning and gives
+`compile_fx` of an untouched copy; what fails in Inductor fails as it would without us.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from torch.fx import GraphModule
+
+from accelopt_compile import outcomes
+from accelopt_compile.config import MODES, Settings, settings_from
+from accelopt_compile.graph_pass import AccelOptPass
+from accelopt_compile.launch import lowering
+from accelopt_compile.outcomes import CompileReport, Rewritten, reports
+from accelopt_compile.pipeline import Plan, plan
+
+log = logging.getLogger("accelopt_compile.torch_backend")
+
+HOOK = "post_grad_custom_pre_pass"
+
+lowering.install()  # at import: a graph from Inductor's cache is run before anything else of ours is
+
+
+def accelopt(
+    gm: GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    **settings: Any,
+) -> Callable[..., Any]:
+    """Compile a Dynamo graph. `options` and `settings` are the names of `config.Settings`; `mode` is one of ours (off,
+    apply, tune) or one of Inductor's, which then gets it. Raises UnknownOption and InvalidOption."""
+    ours = {"mode": mode} if mode in MODES else {}
+    chosen = settings_from(options, call={**ours, **settings})
+    outcomes.set_verbosity(chosen.log)
+    patches = inductor_patches(None if mode in MODES else mode, chosen)
+    if chosen.mode == "off":
+        return _inductor(gm, example_inputs, patches)
+    planned = _planned(gm, example_inputs, chosen)
+    if planned is None:
+        return _inductor(gm, example_inputs, patches)
+    if not planned.winners:
+        return gm.forward if chosen.fallback == "eager" else _inductor(gm, example_inputs, patches)
+    return _with_kernels(gm, example_inputs, patches, planned)
+
+
+def inductor_patches(mode: str | None, settings: Settings) -> dict[str, Any]:
+    """Inductor's configuration for a `torch.compile(mode=)` string and our setting `inductor`. Raises what Inductor
+    raises for an unknown mode or option."""
+    from torch._inductor import config, list_mode_options
+
+    patches: dict[str, Any] = dict(list_mode_options(mode)) if mode else {}
+    known = config.get_config_copy()
+    for name, value in settings.inductor.items():
+        name = name.replace("-", "_")
+        if name not in known:
+            raise RuntimeError(f"Unexpected optimization option {name}, known options are {sorted(known)}")
+        patches[name] = value
+    return patches
+
+
+def _planned(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Plan | None:
+    """The plan, or None when our layer cannot make one."""
+    from torch._dynamo.exc import RestartAnalysis
+
+    try:
+        planned = plan(gm, example_inputs, settings)
+    except RestartAnalysis:  # how Dynamo asks for another trace; it travels through backends as an exception
+        raise
+    except Exception as failure:  # guards the user's program: Inductor compiles what we could not look at
+        _step_aside("while planning", failure)
+        reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(failure).__name__}: {failure}"))
+        return None
+    reports.add(planned.report)
+    return planned
+
+
+def _with_kernels(
+    gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any], planned: Plan
+) -> Callable[..., Any]:
+    """Inductor with our pass. If that fails, Inductor alone: when it fails too, the failure is Inductor's own."""
+    from torch._dynamo.exc import RestartAnalysis
+    from torch._inductor import config
+
+    from accelopt_compile.capture import copy_of
+
+    untouched = copy_of(gm)  # compile_fx owns and changes what it is given
+    ours = AccelOptPass(planned.winners, Rewritten())
+    user = patches.get(HOOK, getattr(config, HOOK))
+    passes = [*(user if isinstance(user, list | tuple) else [user] if user is not None else []), ours]
+    try:
+        return _inductor(gm, example_inputs, {**patches, HOOK: passes})
+    except RestartAnalysis:
+        raise
+    except Exception as failure:  # guards the user's program: is it our kernels, or would Inductor have failed anyway?
+        compiled = _inductor(untouched, example_inputs, patches)
+        _step_aside("while compiling with kernels", failure)
+        return compiled
+
+
+def _inductor(gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any]) -> Callable[..., Any]:
+    from torch._inductor.compile_fx import compile_fx
+
+    compiled: Any = compile_fx(gm, list(example_inputs), config_patches=dict(patches) or None)
+    return cast(Callable[..., Any], compiled)
+
+
+def _step_aside(where: str, failure: Exception) -> None:
+    log.warning("%s: %s: %s; Inductor compiles this graph alone", where, type(failure).__name__, failure)
+    log.debug("%s", "".join(traceback.format_exception(failure)))
+    outcomes.count("problem")

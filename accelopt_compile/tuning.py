@@ -1,0 +1,183 @@
+"""One search for one region: from a workload to a record, under a claim, within a slice of the compile's budget."""
+
+from __future__ import annotations
+
+import logging
+import random
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from accelopt_backends.base import Backend
+from accelopt_cache.kernel_store import Store
+from accelopt_compile.config import Settings
+from accelopt_compile.errors import AccelOptError, InvalidRecord
+from accelopt_compile.events import MemoryLog
+from accelopt_compile.records import Binding, Record, Workload, sha256_text
+from accelopt_compile.search.budget import Budget
+from accelopt_compile.search.loop import SearchInterrupted, search
+from accelopt_compile.search.memory import Memory
+from accelopt_compile.search.state import SearchState
+from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
+
+log = logging.getLogger("accelopt_compile.tuning")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Where searches run: the backend, its target and environment, the store, threads, and the settings."""
+
+    settings: Settings
+    store: Store
+    backend: Backend
+    target: str
+    environment: Mapping[str, str]
+    threads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What a search left: its record (None when it never got as far as a verdict), and why."""
+
+    record: Record | None
+    reason: str
+    seconds: float = 0.0
+
+
+def search_settings(settings: Settings) -> SearchSettings:
+    """The preset of `effort` with the numbers that were set explicitly."""
+    preset = SearchSettings.preset(settings.effort)
+    return replace(
+        preset,
+        win_margin=settings.min_speedup,
+        beam_width=settings.beam_width or preset.beam_width,
+        plans_per_candidate=settings.plans_per_candidate or preset.plans_per_candidate,
+        attempts_per_plan=settings.attempts_per_plan or preset.attempts_per_plan,
+        rounds=preset.rounds if settings.rounds is None else settings.rounds,
+    )
+
+
+def tune(bench: Bench, workload: Workload, binding: Binding, family: str, budget: Budget) -> Tuned:
+    """Search, and store what was found. A failure of the evaluator or the proposer is a reason, not an exception; Ctrl-C
+    keeps what there is and goes on to the caller."""
+    started = time.monotonic()
+    try:
+        result = _search(bench, workload, binding, family, budget)
+    except SearchInterrupted as interrupt:
+        if interrupt.result.best is not None:
+            _store(bench, workload, binding, interrupt.result)
+        raise
+    except AccelOptError as failure:
+        return Tuned(record=None, reason=f"search failed: {failure}", seconds=time.monotonic() - started)
+    seconds = time.monotonic() - started
+    if not result.candidates and not result.rejected:
+        return Tuned(record=None, reason=result.reason, seconds=seconds)
+    return Tuned(record=_store(bench, workload, binding, result), reason=result.reason, seconds=seconds)
+
+
+def _search(bench: Bench, workload: Workload, binding: Binding, family: str, budget: Budget) -> SearchResult:
+    from accelopt_compile.evaluate.evaluate import open_evaluator
+    from accelopt_compile.search.builtin import BuiltinProposer
+
+    task = SearchTask(
+        workload=workload,
+        binding=binding,
+        target=bench.target,
+        backend=bench.backend,
+        family=family,
+        settings=search_settings(bench.settings),
+        threads=bench.threads,
+    )
+    store, digest = bench.store, workload.digest
+    with (
+        tempfile.TemporaryDirectory(prefix="accelopt-search-") as workdir,
+        open_evaluator(
+            workload, binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
+        ) as evaluator,
+    ):
+        result = search(
+            task,
+            proposer=BuiltinProposer(),
+            evaluator=evaluator,
+            memory=Memory(prior=store.experiences(bench.backend.name)),
+            budget=budget,
+            rng=random.Random(f"{bench.settings.seed} {digest}"),
+            clock=time.monotonic,
+            log=MemoryLog(),
+            progress=lambda state: store.save_progress(digest, bench.target, state.to_json()),
+            resume=_saved(bench, digest),
+        )
+    store.clear_progress(digest, bench.target)
+    for experience in result.experiences:
+        store.add_experience(experience)
+    return result
+
+
+def _saved(bench: Bench, digest: str) -> SearchState | None:
+    """Where an interrupted search stands; a state that cannot be read is as good as none."""
+    data = bench.store.load_progress(digest, bench.target)
+    if data is None:
+        return None
+    try:
+        return SearchState.from_json(data)
+    except InvalidRecord as failure:
+        log.info("the saved search on %s is started anew: %s", digest[:8], failure)
+        return None
+
+
+def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult) -> Record:
+    best = result.best
+    record = Record(
+        outcome="baseline" if best is None else "winner",
+        workload=workload.digest,
+        target=bench.target,
+        binding=dict(binding),
+        reason=result.reason,
+        source=None if best is None else best.source,
+        tunables={} if best is None else dict(best.tunables),
+        timing=None if best is None else best.verdict.timing,
+        errors=None if best is None else best.verdict.errors,
+        environment=dict(bench.environment),
+        provenance={
+            "proposer": "builtin",
+            "effort": bench.settings.effort,
+            "seed": bench.settings.seed,
+            "rounds": result.rounds,
+            "evaluated": result.evaluated,
+            "rejected": dict(result.rejected),
+            "seconds": round(result.seconds, 3),
+        },
+        created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
+    )
+    bench.store.put(record, workload)
+    return record
+
+
+_SHAPELESS = {
+    "reshape",
+    "permute",
+    "expand",
+    "slice",
+    "select",
+    "convert_element_type",
+    "clone",
+    "full",
+    "iota",
+    "cat",
+    "unsqueeze",
+}
+
+
+def operators(workload: Workload, limit: int = 6) -> str:
+    """The workload's computing operators in short, in order of first use: "pow mean add rsqrt mul"."""
+    names = dict.fromkeys(node.op.split(".")[1] for node in workload.nodes)
+    kept = [n for n in names if n not in _SHAPELESS] or list(names)
+    return " ".join(kept[:limit]) + (f" +{len(kept) - limit}" if len(kept) > limit else "")
+
+
+def family(workload: Workload) -> str:
+    """The kind of work, coarser than the digest: experiences are shared within it. Operators sorted, sizes left out."""
+    names = sorted({node.op.split(".")[1] for node in workload.nodes} - _SHAPELESS)
+    return "-".join(names)[:120] or sha256_text(workload.to_text())[:12]

@@ -1,0 +1,112 @@
+"""From a stored record to a kernel that a graph can call."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelopt_backends.base import Backend
+from accelopt_cache.kernel_store import Store
+from accelopt_compile.errors import AccelOptError
+from accelopt_compile.launch import kernels, native
+from accelopt_compile.records import Artifact, KernelSource, Record, Workload, canonical_json, sha256_text
+
+log = logging.getLogger("accelopt_compile.winners")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Winner:
+    """A kernel chosen for a workload of this graph. `key` names it in graphs; `gain_us` is what one call saves."""
+
+    key: str
+    workload: Workload
+    record: Record
+
+    @property
+    def gain_us(self) -> float:
+        timing = self.record.timing
+        return 0.0 if timing is None else min(timing.baselines_us.values(), default=timing.kernel_us) - timing.kernel_us
+
+
+def winner_of(record: Record, workload: Workload) -> Winner:
+    """The winner in a record whose outcome is "winner"."""
+    assert record.source is not None
+    named = [record.workload, record.target, record.source.digest, sorted(record.tunables.items())]
+    return Winner(key=sha256_text(canonical_json(named)), workload=workload, record=record)
+
+
+def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
+    """Make the winner callable in this process. Nothing is built yet; what the store has to give is already in memory."""
+    timing = winner.record.timing
+    kernels.adopt(
+        kernels.Adopted(
+            key=winner.key,
+            workload=winner.workload,
+            load=functools.partial(load, winner, store=store, backend=backend),
+            reference=reference_of(winner.workload),
+            directory=launcher_directory(store),
+            kernel_us=0.0 if timing is None else timing.kernel_us,
+        )
+    )
+
+
+def load(winner: Winner, *, store: Store, backend: Backend) -> kernels.Loaded:
+    """Build the kernel unless this machine has built it before, and load it. Raises AccelOptError or OSError."""
+    record = winner.record
+    assert record.source is not None
+    kept = store.built(record.target, winner.key)
+    if kept is not None:
+        try:
+            return _loaded(_artifact(kept, record.source, record.tunables), backend)
+        except OSError as failure:
+            log.warning("%s cannot be loaded (%s); building it again", kept, failure)
+    refusals = backend.screen(record.source)
+    if refusals:
+        raise AccelOptError(f"its source is refused: line {refusals[0].line}: {refusals[0].reason}")
+    with tempfile.TemporaryDirectory(prefix="accelopt-build-") as workdir:
+        built = backend.build(record.source, record.tunables, workdir)
+        kept = store.put_built(record.target, winner.key, built.path)
+    return _loaded(_artifact(kept, record.source, record.tunables), backend)
+
+
+def _artifact(path: Path, source: KernelSource, tunables: Mapping[str, int]) -> Artifact:
+    return Artifact(path=str(path), source_digest=source.digest, tunables=tunables)
+
+
+def _loaded(artifact: Artifact, backend: Backend) -> kernels.Loaded:
+    """By the C entry point where the file has one, so that no Python stands between the graph and the kernel."""
+    try:
+        address, library = native.c_function(artifact.path)
+    except OSError:
+        return kernels.Loaded(call=_plain(backend.load(artifact)))
+    return kernels.Loaded(address=address, keep=library)
+
+
+def _plain(kernel: Callable[..., int]) -> native.PlainKernel:
+    return lambda pointers, sizes, threads: kernel(pointers, sizes, threads)
+
+
+def launcher_directory(store: Store) -> Path:
+    """Where the compiled launcher lives: beside the builds, or in a temporary place where the store has no directory."""
+    return store.build_dir("launcher", "native")
+
+
+def reference_of(workload: Workload) -> kernels.Reference:
+    """`(input..., symbol...) -> outputs`: the region in eager, in its own dtypes."""
+    from accelopt_compile.evaluate.reference import reference_module
+
+    @functools.lru_cache(maxsize=16)
+    def module(sizes: tuple[int, ...]) -> Any:
+        return reference_module(workload, dict(zip(workload.symbols, sizes, strict=True)))
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        inputs = len(workload.inputs)
+        outputs: tuple[Any, ...] = tuple(module(tuple(args[inputs:]))(*args[:inputs]))
+        return outputs
+
+    return run
