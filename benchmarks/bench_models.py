@@ -33,12 +33,12 @@ def tune(workload: str, *, small: bool, budget_s: float) -> dict[str, Any]:
 
 
 def region_outcomes() -> dict[str, int]:
-    """How many regions of this process came out how: {"hit": 12, "baseline": 3, ...}."""
+    """How many regions of this process came out how: {"HIT": 12, "BASELINE": 3, ...}."""
     from collections import Counter
 
     from accelopt_compile import api
 
-    return dict(Counter(str(region.outcome) for region in api.regions()))
+    return dict(Counter(region["outcome"] for graph in api.explain(structured=True) for region in graph["regions"]))
 
 
 def measure(workload: str, *, small: bool, rounds: int, limit_s: float) -> dict[str, Any]:

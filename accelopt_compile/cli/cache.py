@@ -1,0 +1,300 @@
+"""`accelopt cache ...`: what is in the store, why it may be trusted, and how to get rid of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from accelopt_compile.cli.output import (
+    CacheDirOption,
+    JsonOption,
+    Output,
+    QuietOption,
+    VerboseOption,
+    YesOption,
+    binding_text,
+    confirm,
+    human_bytes,
+    human_us,
+)
+
+if TYPE_CHECKING:
+    from accelopt_cache.kernel_store import Store
+
+app = typer.Typer(no_args_is_help=True, help="Look at the store of verified kernels, check it, and clean it.")
+
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="A record's id, or the first characters of it (see `accelopt cache ls`).")
+]
+IdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Record ids or their first characters; all records when none is given."),
+]
+
+
+def open_store(*, readonly: bool = True) -> Store:
+    """The store of the environment; a read-only one is never created by looking."""
+    from accelopt_cache.kernel_store import Store
+
+    return Store.open(readonly=readonly)
+
+
+@app.command("ls")
+def ls(
+    target: Annotated[str | None, typer.Option(help="Only records of this target, e.g. cpp-x86_64-avx512.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only `winner` or only `baseline`.")] = None,
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """List all records, the fastest first.
+
+    Examples: accelopt cache ls   |   accelopt cache ls --outcome winner --json
+    """
+    from accelopt_compile.cli.lookup import operators
+    from accelopt_compile.errors import InvalidOption
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    if outcome not in (None, "winner", "baseline"):
+        raise InvalidOption(f"--outcome {outcome!r} does not exist; it is `winner` or `baseline`")
+    store = open_store()
+    found = [(i, r) for i, r in store.iter_records() if target in (None, r.target) and outcome in (None, r.outcome)]
+    found.sort(key=lambda item: -(item[1].timing.speedup if item[1].timing else 0.0))
+    out.result([{"id": i, **record_line(r), "operators": operators(store.workload(r.workload))} for i, r in found])
+    rows = []
+    for record_id, record in found:
+        timing = record.timing
+        result = f"{timing.speedup:.2f}x" if timing and record.outcome == "winner" else record.outcome
+        time = human_us(timing.kernel_us) if timing else "-"
+        names = operators(store.workload(record.workload))
+        rows.append([record_id[:12], result, time, record.target, binding_text(record.binding), record.workload[:12], names])
+    if rows:
+        out.table(["id", "result", "kernel", "target", "measured at", "workload", "operators"], rows)
+    else:
+        out.line(f"no records in {store.root or store.files.root.named}; `accelopt demo` makes some", level=0)
+
+
+def record_line(record: Any) -> dict[str, Any]:
+    """A record's JSON without its source: what a listing shows."""
+    data: dict[str, Any] = record.to_json()
+    source = data.pop("source", None)
+    return data | ({"source_digest": record.source.digest, "language": source["language"]} if source else {})
+
+
+@app.command("show")
+def show(
+    record_id: IdArgument,
+    source: Annotated[bool, typer.Option("--source", help="The kernel's text alone.")] = False,
+    workload: Annotated[bool, typer.Option("--workload", help="The region as runnable Python alone.")] = False,
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Show one record: kernel, reference, timing, errors, environment, provenance.
+
+    Examples: accelopt cache show 3fa9 --source > kernel.cpp   |   accelopt cache show 3fa9 --json
+    """
+    from accelopt_compile.cli.lookup import find_record, reference_python
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    store = open_store()
+    full_id, record = find_record(store, record_id)
+    held = store.workload(record.workload)
+    reference = None if held is None else reference_python(held, record.binding)
+    out.result({"id": full_id, **record.to_json(), "workload_json": held and held.to_json(), "reference": reference})
+    if source or workload:
+        if source:
+            out.line(record.source.text if record.source else f"no kernel: {record.reason or 'the baseline was kept'}")
+        if workload:
+            out.line(reference or f"workload {record.workload} is not in the store")
+        return
+    for name, value in describe(full_id, record):
+        out.line(f"{name + ':':14} {value}")
+    out.line(f"\n# the region, in eager PyTorch\n{reference}" if reference else "")
+    if record.source:
+        out.line(f"# the kernel, {record.source.language}\n{record.source.text}")
+
+
+def describe(record_id: str, record: Any) -> list[tuple[str, str]]:
+    """(name, text) of everything a record says, for people."""
+    lines = [("record", record_id), ("outcome", record.outcome + (f" ({record.reason})" if record.reason else ""))]
+    lines += [
+        ("workload", record.workload),
+        ("target", record.target),
+        ("measured at", binding_text(record.binding)),
+        ("proven on", record.rung),
+    ]
+    if (t := record.timing) is not None:
+        rivals = ", ".join(f"{name} {human_us(us)}" for name, us in sorted(t.baselines_us.items()))
+        lines.append(("time", f"{human_us(t.kernel_us)} against {rivals}, {t.threads} threads, {t.blocks} blocks"))
+        lines.append(("speedup", f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x"))
+    if (e := record.errors) is not None:
+        lines.append(
+            (
+                "error",
+                f"{e.worst_share:.3f} of what is allowed, over {e.cases} cases"
+                + (f"; worst: {e.worst_case}" if e.worst_case else ""),
+            )
+        )
+    if record.source:
+        chosen = {**record.source.structure, **record.tunables}
+        lines.append(("written by", record.source.origin))
+        lines.append(("choices", ", ".join(f"{k}={v}" for k, v in sorted(chosen.items())) or "-"))
+    lines += [(f"env {name}", value) for name, value in sorted(record.environment.items())]
+    lines += [(f"by {name}", str(value)) for name, value in sorted(record.provenance.items())]
+    return [*lines, ("created", record.created or "unknown")]
+
+
+@app.command("explain")
+def explain(
+    name: Annotated[
+        str, typer.Argument(metavar="WORKLOAD_OR_ID", help="A record id, a workload digest, or a file with a workload's JSON.")
+    ],
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Say why a record may be trusted here, or what the nearest entries lack.
+
+    Examples: accelopt cache explain 3fa9   |   accelopt cache explain workload.json
+    """
+    from accelopt_compile.cli.lookup import explain_name
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    found = explain_name(open_store(), name)
+    out.result(found)
+    for line in found["lines"]:
+        out.line(line)
+
+
+@app.command("verify")
+def verify(
+    ids: IdsArgument = None,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="Take what is damaged out of service.")] = False,
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Check that records, sources and workloads are what their digests say; exit code 4 when one is not.
+
+    Examples: accelopt cache verify   |   accelopt cache verify 3fa9 --quarantine
+    """
+    from accelopt_compile.cli.lookup import full_ids
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    store = open_store(readonly=not quarantine)
+    chosen = full_ids(store, ids) if ids else [record_id for _, _, record_id, _ in store.walk()]
+    damaged = {i: reason for i in chosen if (reason := store.verify_entry(i)) is not None}
+    for record_id, reason in damaged.items():
+        out.line(f"damaged {reason}")
+        if quarantine:
+            store.quarantine(record_id, reason)
+    out.line(f"{len(chosen) - len(damaged)} of {len(chosen)} records are intact", level=0)
+    if damaged and not quarantine:
+        out.line("`accelopt cache verify --quarantine` takes the damaged ones out of service", level=0)
+    out.result({"checked": len(chosen), "damaged": damaged, "quarantined": bool(damaged) and quarantine})
+    if damaged:
+        raise typer.Exit(4)
+
+
+@app.command("rm")
+def rm(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Record ids or their first characters.")],
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Remove records; their regions are then tuned anew, or stay with Inductor.
+
+    Example: accelopt cache rm 3fa9 --yes
+    """
+    from accelopt_compile.cli.lookup import full_ids
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    store = open_store(readonly=False)
+    chosen = full_ids(store, ids)
+    confirm(f"Remove {len(chosen)} record{'s' if len(chosen) != 1 else ''}?", yes=yes)
+    removed = [record_id for record_id in chosen if store.remove(record_id)]
+    out.line(f"removed {len(removed)}", level=0)
+    out.result({"removed": removed})
+
+
+@app.command("dir")
+def directory(
+    as_json: JsonOption = False, cache_dir: CacheDirOption = None, quiet: QuietOption = False, verbose: VerboseOption = 0
+) -> None:
+    """Print where the store is.
+
+    Example: du -sh "$(accelopt cache dir)"
+    """
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    root = open_store().files.root
+    out.line(root.named)
+    if root.why:
+        out.note(f"it is not used: {root.why}")
+    out.result({"dir": root.named, "exists": Path(root.named).is_dir(), "why_not": root.why})
+
+
+@app.command("stats")
+def stats(
+    as_json: JsonOption = False, cache_dir: CacheDirOption = None, quiet: QuietOption = False, verbose: VerboseOption = 0
+) -> None:
+    """Count files and bytes by kind, and winners by target.
+
+    Example: accelopt cache stats --json
+    """
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    found = open_store().stats()
+    out.result(found)
+    for name, value in flat(found):
+        out.line(f"{name:32} {human_bytes(value) if name.endswith('bytes') and isinstance(value, int) else value}")
+
+
+def flat(data: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Nested JSON objects as dotted names and values."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in data.items():
+        pairs += flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return pairs
+
+
+@app.command("gc")
+def gc(
+    max_bytes: Annotated[int, typer.Option(help="Shrink the store below this size.")] = 5 << 30,
+    older_than_days: Annotated[float | None, typer.Option(help="Also drop what was not used for so many days.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Sweep leftovers, then shrink the store; nothing younger than an hour goes.
+
+    Examples: accelopt cache gc --dry-run   |   accelopt cache gc --older-than-days 90 --yes
+    """
+    from dataclasses import asdict
+
+    from accelopt_cache.prune import collect
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    store = open_store(readonly=False)
+    if not dry_run:
+        confirm(f"Remove what is old or over the limit from {store.files.root.named}?", yes=yes)
+    report = collect(store, max_bytes=max_bytes, older_than_days=older_than_days, dry_run=dry_run)
+    out.result(asdict(report))
+    if report.skipped:
+        out.line(f"nothing was done: {report.skipped}")
+        return
+    for name in report.removed:
+        out.line(name, level=1)
+    verb = "would free" if dry_run else "freed"
+    out.line(f"{verb} {human_bytes(report.freed_bytes)} in {len(report.removed)} files; {report.files_after} files stay", level=0)

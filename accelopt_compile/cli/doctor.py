@@ -1,0 +1,140 @@
+"""`accelopt doctor`: can this machine make and run kernels, and if not, what is the next step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from accelopt_compile.cli import machine
+from accelopt_compile.cli.machine import Finding
+from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, human_bytes
+
+MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "fail": "FAIL"}
+
+
+def doctor(
+    as_json: JsonOption = False, cache_dir: CacheDirOption = None, quiet: QuietOption = False, verbose: VerboseOption = 0
+) -> None:
+    """Check interpreter, torch, compilers, backends, threads, store and settings; exit code 1 when something is missing.
+
+    Examples: accelopt doctor   |   accelopt doctor --json
+    """
+    import accelopt_compile
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    findings = [machine.interpreter(), machine.torch_installed(), machine.compiler(), machine.cpu(), machine.threads()]
+    findings += backend_findings()
+    findings += [openmp(), *store_findings()]
+    settings = settings_in_force()
+    failed = [f for f in findings if f.state == "fail"]
+    out.result(
+        {
+            "version": accelopt_compile.__version__,
+            "ok": not failed,
+            "findings": [f.to_json() for f in findings],
+            "settings": settings,
+        }
+    )
+    out.table(
+        ["", "what", "found"],
+        [[MARKS[f.state], f.name, f.value] for f in findings],
+        title=f"accelopt {accelopt_compile.__version__}",
+    )
+    shown = [s for s in settings if s["source"] != "default"] if out.level < 1 else settings
+    out.line()
+    out.table(
+        ["setting", "value", "from"], [[s["name"], s["value"], s["source"]] for s in shown], title="settings" if shown else ""
+    )
+    if out.level < 1:
+        out.line(f"{len(settings) - len(shown)} settings at their defaults (-v shows them)", level=0)
+    for finding in findings:
+        if finding.advice:
+            out.line(f"{MARKS[finding.state]} {finding.name}: {finding.advice}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def backend_findings() -> list[Finding]:
+    """One finding a backend. It is a failure only when none is ready: torch.compile then runs Inductor alone."""
+    from accelopt_backends.base import Missing
+    from accelopt_compile.cli.backends import probes
+
+    found = []
+    answers = probes()
+    none_ready = all(isinstance(answer, Missing) for name, answer in answers.items() if name != "reference")
+    for name, answer in answers.items():
+        if isinstance(answer, Missing):
+            state: machine.State = "fail" if none_ready else "info"
+            found.append(Finding(name=f"backend {name}", state=state, value=f"missing: {answer.why}", advice=answer.how))
+        else:
+            found.append(Finding(name=f"backend {name}", state="ok", value=f"ready, {answer.target}"))
+    return found
+
+
+def openmp() -> Finding:
+    """OpenMP runtimes once torch is imported, which is when they meet."""
+    try:
+        import torch
+    except ImportError as failure:
+        return Finding(name="OpenMP", state="info", value=f"torch cannot be imported: {failure}")
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return Finding(name="OpenMP", state="info", value="this system does not list loaded libraries")
+    found = machine.openmp_runtimes(maps)
+    return Finding(
+        name=found.name,
+        state=found.state,
+        value=f"{found.value}; torch uses {torch.get_num_threads()} threads",
+        advice=found.advice,
+    )
+
+
+NETWORK = ("nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "gpfs", "beegfs")
+
+
+def store_findings() -> list[Finding]:
+    """Where the store is, whether it can be written, what holds it, how full it is."""
+    from accelopt_cache.kernel_store import Store
+
+    store = Store.open()
+    root = store.files.root
+    if root.path is None or not store.writable:
+        advice = "set ACCELOPT_CACHE_DIR to a directory of yours, or pass --cache-dir"
+        return [Finding(name="store", state="warn", value=f"{root.named} {root.why or 'cannot be written'}", advice=advice)]
+    counted = store.stats()
+    winners = sum(counted["winners"].values())
+    free = shutil.disk_usage(root.path).free
+    holds = f"{winners} kernels, {counted['baselines']} baselines, {human_bytes(counted['bytes'])}"
+    value = f"{root.path}: {holds}, {human_bytes(free)} free"
+    low = free < 256 << 20
+    found = [Finding(name="store", state="warn" if low else "ok", value=value, advice="free some space" if low else "")]
+    kind = filesystem(root.path)
+    advice = "locks on network file systems are slow: keep one store a machine" if kind in NETWORK else ""
+    return [*found, Finding(name="file system", state="warn" if advice else "ok", value=kind, advice=advice)]
+
+
+def filesystem(path: Path) -> str:
+    try:
+        return machine.filesystem_of(path, Path("/proc/mounts").read_text())
+    except OSError:
+        return "unknown"
+
+
+def settings_in_force() -> list[dict[str, Any]]:
+    """Every setting with its value and where it comes from: [tool.accelopt], an environment variable, or the default."""
+    from accelopt_compile.config import describe_settings, settings_from
+
+    now = settings_from()
+    nowhere = Path(os.devnull)
+    file_only, default = settings_from(env={}), settings_from(env={}, pyproject=nowhere)
+    found = []
+    for name, variable, _, meaning in describe_settings():
+        in_file = getattr(file_only, name) != getattr(default, name)
+        source = "pyproject.toml [tool.accelopt]" if in_file else f"${variable}" if os.environ.get(variable) else "default"
+        found.append({"name": name, "value": getattr(now, name), "source": source, "meaning": meaning})
+    return found

@@ -1,0 +1,107 @@
+"""The result tables of README.md, generated from benchmarks/results so that no number is typed by hand.
+
+python -m benchmarks.table            rewrite the part of README.md between the markers
+python -m benchmarks.table --check    exit code 1 when README.md shows something else
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import RESULTS, ROOT
+
+BEGIN, END = "<!-- results: begin (python -m benchmarks.table) -->", "<!-- results: end -->"
+
+
+def newest(name: str, directory: Path = RESULTS) -> dict[str, Any] | None:
+    """The last full (not quick) result of a benchmark, or None."""
+    found = sorted(directory.glob(f"{name}-[0-9]*.json"))
+    loaded: dict[str, Any] | None = json.loads(found[-1].read_text()) if found else None
+    return loaded
+
+
+def where(result: Mapping[str, Any]) -> str:
+    """One line: what a result was measured on."""
+    e = result["environment"]
+    versions = ", ".join(
+        f"{name} {version}" for name, version in sorted(e["versions"].items()) if name in ("torch", "transformers")
+    )
+    return f"{e['device']}, {e['threads']} threads, {versions}, {e['compiler']}; commit {e['commit']}, {e['date'][:10]}"
+
+
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def models(result: Mapping[str, Any]) -> str:
+    """Whole models: milliseconds of each variant, ratios, and the errors against eager."""
+    rows = []
+    for name, found in result["workloads"].items():
+        if "failed" in found:
+            rows.append([name, "failed", "", "", "", "", ""])
+            continue
+        measured = found["measure"]
+        v = measured["variants"]
+        times = [f"{v[kind]['median_s'] * 1e3:.2f}" for kind in ("eager", "inductor", "accelopt")]
+        ratios = [f"{measured['over_inductor']:.2f}x", f"{measured['over_eager']:.2f}x"]
+        rows.append([name, *times, *ratios, f"{v['inductor']['worst_error']:.0e} / {v['accelopt']['worst_error']:.0e}"])
+    columns = [
+        "model",
+        "eager, ms",
+        "Inductor, ms",
+        "accelopt, ms",
+        "over Inductor",
+        "over eager",
+        "error vs eager: Inductor / accelopt",
+    ]
+    return f"Whole models ({where(result)}):\n\n{markdown(columns, rows)}"
+
+
+def startup(result: Mapping[str, Any]) -> str:
+    """Seconds from torch.compile to the first result."""
+    measured = result["first_call"]
+    rows = [
+        [shown, f"{measured[f'{role}_cold']['median_s']:.1f}", f"{measured[f'{role}_warm']['median_s']:.1f}"]
+        for role, shown in (("inductor", "Inductor"), ("hit", "accelopt, kernels in the store"))
+    ]
+    title = f"First call of {result['workload']} in a fresh process, seconds; the search took {result['search_s']:.0f} s, once"
+    return f"{title} ({where(result)}):\n\n{markdown(['', 'Inductor cache cold', 'warm'], rows)}"
+
+
+def render(directory: Path = RESULTS) -> str:
+    """All tables for which there are results."""
+    parts = [
+        show(result)
+        for name, show in (("models", models), ("startup", startup))
+        if (result := newest(name, directory)) is not None
+    ]
+    return "\n\n".join(parts) or "No results have been recorded yet."
+
+
+def replaced(text: str, tables: str) -> str:
+    """`text` with the part between the markers replaced. Raises ValueError where a marker lacks."""
+    before, rest = text.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n{tables}\n{END}{after}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    readme = ROOT / "README.md"
+    present = readme.read_text()
+    wanted = replaced(present, render())
+    if arguments.check:
+        sys.exit(0 if present == wanted else "README.md differs from benchmarks/results; run `python -m benchmarks.table`")
+    readme.write_text(wanted)
+
+
+if __name__ == "__main__":
+    main()
