@@ -1,0 +1,316 @@
+"""One loop nest as C++ text.
+
+A nest becomes: a parallel loop over rows (or blocks of one long row), inside it one sweep of the vector atom per pass.
+Statements live at the innermost level that they depend on: row, inner (inside the outer row atoms) or body (per
+vector). `NestWriter` writes a nest once for a given set of loop merges, segments and buffered values; `write_nest`
+runs it dry first to learn those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from accelopt_backends.cpp.affine import ONE, ZERO, Affine, Mono, Unsupported, mono
+from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
+from accelopt_backends.cpp.nests import Nest, Store, atoms_of, dependencies
+from accelopt_backends.cpp.pull import Index, NeedsSegments, Segment, canonical, narrow, resolve
+from accelopt_backends.cpp.values import Graph, Val
+
+Key = tuple[int, Index]
+NEUTRAL = {"sum": "0.0f", "max": "-__builtin_inff()", "min": "__builtin_inff()"}
+LEVELS = ("row", "inner", "body")
+
+
+@dataclass(frozen=True)
+class Ex:
+    """A named value in the text: its lane, the level it lives at, and whether computing it is heavy."""
+
+    name: str
+    lane: str
+    level: str
+    heavy: bool = False
+
+    @property
+    def varying(self) -> bool:
+        return self.level == "body"
+
+
+@dataclass
+class Shape:
+    """What the dry run learned: loops merged into one, where the sweep is cut, values kept in a row buffer."""
+
+    merges: list[tuple[str, str]] = field(default_factory=list)
+    cuts: set[int] = field(default_factory=set)
+    buffered: set[Key] = field(default_factory=set)
+
+
+class NestWriter:
+    """Writes one nest. `accesses` and `seen` record what the dry run needs."""
+
+    def __init__(self, graph: Graph, nest: Nest, number: int, shape: Shape, done: Mapping[Val, str], stream: set[int]) -> None:
+        self.graph, self.nest, self.number, self.shape, self.done, self.stream = graph, nest, number, shape, done, stream
+        self.sizes = dict(graph.sizes)
+        self.par, self.row = list(nest.par), list(nest.row)
+        for outer, inner in shape.merges:
+            self.sizes[inner] = self.sizes[outer] * self.sizes[inner]
+            (self.par if outer in self.par else self.row).remove(outer)
+            if not self.row and self.par and self.par[-1] == inner:
+                self.row = [self.par.pop()]
+        self.vector = self.row[-1] if self.row else None
+        self.sections: set[str] = set()
+        self.accesses: list[Affine] = []
+        self.seen: dict[Key, set[int]] = {}
+        self.heavy: dict[Key, bool] = {}
+        self.loaded: set[Key] = set()
+        self.lines: dict[str, list[str]] = {level: [] for level in LEVELS}
+        self.memo: dict[str, dict[object, Ex]] = {level: {} for level in LEVELS}
+        self.scope: dict[str, str] = {}
+        self.names = 0
+        self.pass_number = 0
+        self.segment: Segment | None = None
+        self.scans: list[str] = []
+
+    # ------------------------------------------------------------ names, levels
+
+    def fresh(self, prefix: str = "t") -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def merge(self, form: Affine) -> Affine:
+        """`form` with merged loops; the outer one's term is implied by the inner one's."""
+        if self.shape.merges:
+            gone = {outer for outer, _ in self.shape.merges}
+            form = Affine({a: m for a, m in form.terms.items() if a not in gone}, form.const)
+        return form
+
+    def level(self, form: Affine) -> str:
+        level = "row"
+        for atom in form.terms:
+            at = self.scope.get(atom, "body" if atom == self.vector else "inner" if atom in self.row else "row")
+            level = max(level, at, key=LEVELS.index)
+        return level
+
+    def access(self, form: Affine) -> Affine:
+        self.accesses.append(form)
+        return self.merge(form)
+
+    def say(self, level: str, line: str) -> None:
+        self.lines[level].append(line)
+
+    def define(self, level: str, lane: str, text: str, heavy: bool = False) -> Ex:
+        name = self.fresh()
+        kind = VECTOR[lane] if level == "body" else SCALAR[lane]
+        self.say(level, f"const {kind} {name} = {text};")
+        return Ex(name, lane, level, heavy)
+
+    # ------------------------------------------------------------ values
+
+    def value(self, val: Val, index: Index) -> Ex:
+        """The named value of `val` at `index`, writing what it takes."""
+        val, index = resolve(self.graph, val, index, self.vector_before_merges, self.segment)
+        key: Key = (val.id, index)
+        for level in LEVELS:
+            if key in self.memo[level]:
+                return self.memo[level][key]
+        if key in self.shape.buffered and self.seen.get(key, {self.pass_number}) != {self.pass_number}:
+            self.loaded.add(key)
+            ex = self.define("body", "f", f"load(b, {self.buffer(key)} + {self.row_position()}, left)")
+            self.memo["body"][key] = ex
+            return ex
+        ex = getattr(self, f"_{val.kind}")(val, index)
+        self.memo[ex.level][key] = ex
+        if ex.varying:
+            self.seen.setdefault(key, set()).add(self.pass_number)
+            self.heavy[key] = ex.heavy
+            if key in self.shape.buffered:
+                self.say("body", f"store(b, {self.buffer(key)} + {self.row_position()}, {ex.name}, left);")
+        return ex
+
+    @property
+    def vector_before_merges(self) -> str | None:
+        return self.nest.vector
+
+    def buffer(self, key: Key) -> str:
+        return f"buf{sorted(self.shape.buffered, key=lambda k: (k[0], str(k[1]))).index(key)}"
+
+    def row_position(self) -> str:
+        form, stride = Affine(), ONE
+        for atom in reversed(self.row):
+            form = form + Affine({atom: stride})
+            stride = stride * self.sizes[atom]
+        return self.at(form)
+
+    def at(self, form: Affine) -> str:
+        """Text of an index inside the body, where the vector atom's value is `k`."""
+        if self.vector in form.terms:
+            m = form.terms[self.vector]
+            rest = form.without(self.vector)
+            tail = "" if not rest.terms and not rest.const else f" + {rest.c()}"
+            return ("k" if m.is_one else f"{m.c()}*k") + tail
+        return form.c()
+
+    def _const(self, val: Val, index: Index) -> Ex:
+        return Ex(literal(val.data, val.lane), val.lane, "row")
+
+    def _input(self, val: Val, index: Index) -> Ex:
+        spec = self.graph.workload.inputs[val.data]
+        form = Affine()
+        for i, stride in zip(index, spec.strides, strict=True):
+            form = form + i.scaled(mono(stride))
+        return self.load(f"in{val.data}", STORED[val.dtype], form, val.lane)
+
+    def load(self, base: str, stored: str, form: Affine, lane: str) -> Ex:
+        form = self.access(form)
+        level = self.level(form)
+        if level != "body":
+            return self.define(level, lane, f"one({base} + {form.c()})")
+        dynamic = [a for a in form.terms if self.scope.get(a) == "body"]
+        if dynamic:
+            return self._gathered(base, form, lane)
+        m = form.coefficient(self.vector or "")
+        rest = form.without(self.vector or "")
+        pointer = self.pointer(base, stored, rest)
+        if m.is_one:
+            return self.define("body", lane, f"load(b, {pointer} + k, left)")
+        return self.define("body", lane, f"strided(b, {pointer} + {m.c()}*k, {m.c()}, left)")
+
+    def _gathered(self, base: str, form: Affine, lane: str) -> Ex:
+        parts = []
+        for atom, m in sorted(form.terms.items()):
+            if self.scope.get(atom) == "body":
+                parts.append(f"{atom} * all((int64_t)({m.c()}))")
+            elif atom == self.vector:
+                parts.append(f"(lane64() + k) * all((int64_t)({m.c()}))")
+            else:
+                parts.append(f"all((int64_t)({m.c()}*{atom}))")
+        parts.append(f"all((int64_t){form.const})")
+        return self.define("body", lane, f"gather(b, {base}, {' + '.join(parts)}, left)", True)
+
+    def pointer(self, base: str, stored: str, rest: Affine, const: str = "const ") -> str:
+        level = self.level(rest)
+        key = ("pointer", base, rest, const)
+        if key in self.memo[level]:
+            return self.memo[level][key].name
+        name = self.fresh("p")
+        self.say(level, f"{const}{stored}* {name} = {base} + {rest.c()};")
+        self.memo[level][key] = Ex(name, "l", level)
+        return name
+
+    def _iota(self, val: Val, index: Index) -> Ex:
+        start, step = val.data
+        form = self.access(index[0].scaled(Mono(step)) + Affine({}, start))
+        level = self.level(form)
+        lane = val.lane
+        if level != "body":
+            return self.define(level, lane, f"({SCALAR[lane]})({form.c()})")
+        if any(self.scope.get(a) == "body" for a in form.terms):
+            raise Unsupported("a position computed from gathered positions")
+        m = form.coefficient(self.vector or "")
+        text = f"all((int64_t)({self.at(form)})) + lane64() * all((int64_t)({m.c()}))"
+        return self.define("body", lane, f"to_f({text})" if lane == "f" else text)
+
+    def _point(self, val: Val, index: Index) -> Ex:
+        args = [self.value(a, narrow(a, index)) for a in val.args]
+        level = max((a.level for a in args), key=LEVELS.index, default="row")
+        if val.data == "div" and level == "body" and not args[1].varying and args[1].lane == "f":
+            inverse = self.inverse(args[1])
+            return self.define("body", "f", f"{args[0].name} * all({inverse.name})", args[0].heavy)
+        if val.data == "id":
+            return args[0]
+        names = [f"all({a.name})" if level == "body" and not a.varying else a.name for a in args]
+        text, section, heavy = point_text(val.data, names, args[0].lane)
+        if level != "body":
+            text = text.replace("all(", "(")
+        self.sections.add(section)
+        return self.define(level, val.lane, text, heavy or any(a.heavy for a in args))
+
+    def inverse(self, ex: Ex) -> Ex:
+        key = ("inverse", ex.name)
+        if key not in self.memo[ex.level]:
+            self.memo[ex.level][key] = self.define(ex.level, "f", f"1.0f / {ex.name}")
+        return self.memo[ex.level][key]
+
+    def _reduce(self, val: Val, index: Index) -> Ex:
+        if val in self.nest.reductions:
+            if index != canonical(val.dims, self.graph.sizes):
+                raise Unsupported("a row's reduction used by another row")
+            return Ex(f"red{val.id}", val.lane, "row")
+        if val not in self.done:
+            raise Unsupported("a reduction used before its nest")
+        if not any(val.dims):
+            return Ex(f"red{val.id}", val.lane, "row")
+        form, stride = Affine(), ONE
+        for i, size in zip(reversed(index), reversed(val.shape), strict=True):
+            form = form + i.scaled(stride)
+            stride = stride * size
+        return self.load(f"kept{val.id}", SCALAR_STORED[val.lane], form, val.lane)
+
+    def _scan(self, val: Val, index: Index) -> Ex:
+        arg = self.value(val.args[0], index)
+        carry = f"carry{val.id}"
+        self.scans.append(carry)
+        self.sections.add("scan")
+        source = arg.name if arg.varying else f"all({arg.name})"
+        return self.define("body", "f", f"running({source}, {carry})", True)
+
+    def _lookup(self, val: Val, index: Index) -> Ex:
+        table, positions = val.args
+        kind, dim = val.data
+        if kind == "rows":
+            n = len(positions.shape)
+            at, before, after = index[dim : dim + n], index[:dim], index[dim + n :]
+        else:
+            at, before, after = index, index[:dim], index[dim + 1 :]
+        position = self.value(positions, at)
+        size = table.shape[dim].c()
+        name = self.fresh("x")
+        if position.varying:
+            self.say("body", f"const vl {name} = inside(b, {position.name}, {size}, bad, left);")
+        else:
+            self.say(position.level, f"const int64_t {name} = inside({position.name}, {size}, bad);")
+        self.sections.add("inside")
+        self.scope[name] = position.level
+        return self.value(table, (*before, Affine({name: ONE}), *after))
+
+
+SCALAR_STORED = {"f": "float", "l": "int64_t", "b": "b8"}
+
+
+def row_level(nest: Nest, root: Val | Store) -> bool:
+    """Whether a root is computed once per row (not once per element of it)."""
+    return bool(nest.row) and set(atoms_of(root)) == set(nest.par)
+
+
+def pass_of(nest: Nest, root: Val | Store, levels: Mapping[Val, int]) -> int:
+    """The pass in which everything that the root needs is known."""
+    return max((levels[d] + 1 for d in dependencies(root) if d in levels), default=0)
+
+
+def pass_levels(nest: Nest) -> dict[Val, int]:
+    """For each row reduction, the pass that computes it."""
+    levels: dict[Val, int] = {}
+    for red in nest.reductions:
+        levels[red] = max((levels[d] + 1 for d in dependencies(red) if d in levels), default=0)
+    return levels
+
+
+def mergeable(writer: NestWriter) -> tuple[str, str] | None:
+    """Two adjacent loops that every access walks as one."""
+    nest = writer.nest
+    order = [*writer.par, *writer.row]
+    tied = bool(nest.reductions or any(row_level(nest, r) for r in [*nest.stores, *nest.accumulations]) or writer.scans)
+    for outer, inner in zip(order, order[1:], strict=False):
+        if tied and outer in writer.par and inner in writer.row:
+            continue
+        size = writer.sizes[inner]
+        if all(a.coefficient(outer) == a.coefficient(inner) * size for a in map(writer.merge, writer.accesses)):
+            return outer, inner
+    return None
+
+
+def nonempty(groups: Iterable[list[str]]) -> list[str]:
+    return [line for group in groups for line in group]
+
+
+__all__ = ["NEUTRAL", "ZERO", "NeedsSegments", "NestWriter", "Shape", "mergeable", "pass_levels", "pass_of", "row_level"]

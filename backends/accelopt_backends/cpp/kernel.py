@@ -1,0 +1,79 @@
+"""A workload's seed kernel: values, nests, text. The generic generator of the C++ backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from accelopt_backends.cpp.affine import Unsupported
+from accelopt_backends.cpp.expressions import STORED, prelude
+from accelopt_backends.cpp.nest_text import Choices, write_nest
+from accelopt_backends.cpp.nests import Nest, dependencies, schedule
+from accelopt_backends.cpp.values import Graph, Val
+from accelopt_compile.records import KernelSource, Workload
+
+TUNABLES: dict[str, tuple[int, ...]] = {
+    "UNROLL": (4, 2, 1, 8),
+    "BLOCK": (8192, 2048, 32768),
+    "GRAIN": (16384, 4096, 65536),
+}
+GRAMMAR: dict[str, tuple[str, ...]] = {"keep": ("heavy", "none", "all"), "stores": ("cached", "streamed")}
+
+
+def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
+    """The kernel of a workload with these structural choices. Raises Unsupported."""
+    graph = Graph(workload)
+    nests = schedule(graph)
+    choices = Choices(keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"))
+    done: dict[Val, str] = {}
+    sections: set[str] = set()
+    body: list[str] = []
+    for number, nest in enumerate(nests):
+        lines, needed = write_nest(graph, nest, number, choices, done, _exports(nests, number))
+        sections |= needed
+        body += lines
+        done.update({v: "" for v in [*nest.reductions, *nest.accumulations]})
+    used = _used_tunables("\n".join(body))
+    text = "\n".join([*_header(workload), prelude(sections), *_tunable_lines(used), "", *_entry(workload, body)]) + "\n"
+    return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
+
+
+def _exports(nests: list[Nest], number: int) -> set[Val]:
+    """Results of a nest that later nests read."""
+    later = nests[number + 1 :]
+    needed = {d for nest in later for root in [*nest.reductions, *nest.accumulations, *nest.stores] for d in dependencies(root)}
+    return needed & {*nests[number].reductions, *nests[number].accumulations}
+
+
+def _used_tunables(body: str) -> dict[str, tuple[int, ...]]:
+    return {name: values for name, values in TUNABLES.items() if name in body}
+
+
+def _header(workload: Workload) -> list[str]:
+    lines = ["// AccelOpt kernel, generated from the region:"]
+    for k, s in enumerate(workload.inputs):
+        lines.append(f"//   i{k}: {s.dtype}{list(s.shape)} strides {list(s.strides)}")
+    for k, n in enumerate(workload.nodes):
+        args = ", ".join(str(a) for a in n.args)
+        lines.append(f"//   n{k} = {n.op}({args})"[:160])
+    lines.append("//   return " + ", ".join(str(r) for r in workload.outputs))
+    return lines
+
+
+def _tunable_lines(used: Mapping[str, tuple[int, ...]]) -> list[str]:
+    return [f"#ifndef {name}\n#define {name} {values[0]}\n#endif" for name, values in used.items()]
+
+
+def _entry(workload: Workload, body: list[str]) -> list[str]:
+    out = ['extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {']
+    for k, s in enumerate(workload.inputs):
+        if s.dtype not in STORED:
+            raise Unsupported(f"{s.dtype} inputs")
+        out.append(f"  const {STORED[s.dtype]}* const in{k} = (const {STORED[s.dtype]}*)tensors[{k}];")
+    for k, s in enumerate(workload.output_specs):
+        if s.dtype not in STORED:
+            raise Unsupported(f"{s.dtype} outputs")
+        out.append(f"  {STORED[s.dtype]}* const out{k} = ({STORED[s.dtype]}*)tensors[{len(workload.inputs) + k}];")
+    out += [f"  const int64_t {name} = sizes[{k}];" for k, name in enumerate(workload.symbols)]
+    out.append("  int bad = 0;")
+    out += ["  " + line for line in body]
+    return [*out, "  return bad;", "}"]

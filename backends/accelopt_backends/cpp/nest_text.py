@@ -1,0 +1,396 @@
+"""Assembly of a nest's text: passes, sweeps, reductions, accumulations, stores; and the dry runs that shape it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, mono
+from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape, mergeable, pass_levels, pass_of, row_level
+from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
+from accelopt_backends.cpp.nests import Nest, Store, atoms_of, reduced_atoms
+from accelopt_backends.cpp.pull import NeedsSegments, Segment, canonical
+from accelopt_backends.cpp.values import Graph, Val
+
+INIT = {
+    ("sum", "f"): "0.0f",
+    ("sum", "l"): "(int64_t)0",
+    ("max", "f"): "-__builtin_inff()",
+    ("min", "f"): "__builtin_inff()",
+    ("max", "l"): "(int64_t)(-0x7fffffffffffffffL - 1)",
+    ("min", "l"): "(int64_t)0x7fffffffffffffffL",
+    ("any", "b"): "false",
+}
+COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})", "any": "either({0}, {1})"}
+FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Structural choices that reach a nest: which values a row buffer keeps, and how outputs are stored."""
+
+    keep: str = "heavy"
+    stores: str = "cached"
+
+
+def write_nest(graph: Graph, nest: Nest, number: int, choices: Choices, done: Mapping[Val, str], exports: set[Val]) -> tuple[list[str], set[str]]:
+    """(lines, prelude sections) of one nest."""
+    shape = Shape()
+
+    def run() -> tuple[NestWriter, list[str]]:
+        while True:
+            writer = NestWriter(graph, nest, number, shape, done, set())
+            try:
+                return writer, NestText(writer, choices, exports).lines()
+            except NeedsSegments as cut:
+                if shape.merges or not set(cut.cuts) - shape.cuts:
+                    raise Unsupported("a concatenation inside a merged loop") from None
+                shape.cuts |= set(cut.cuts)
+
+    writer, lines = run()
+    while (pair := mergeable(writer)) is not None and not (shape.cuts and nest.vector in pair):
+        shape.merges.append(pair)
+        writer, lines = run()
+    if choices.keep != "none":
+        shape.buffered = {
+            key
+            for key, passes in writer.seen.items()
+            if len(passes) > 1 and graph.vals[key[0]].lane == "f" and (writer.heavy[key] or choices.keep == "all")
+            and (choices.keep != "all" or graph.vals[key[0]].kind != "input" or graph.vals[key[0]].dtype != "f32")
+        }
+        while shape.buffered:
+            writer, lines = run()
+            if writer.loaded == shape.buffered:
+                break
+            shape.buffered = set(writer.loaded)
+    return lines, writer.sections
+
+
+class NestText:
+    """The text of one nest through one writer."""
+
+    def __init__(self, writer: NestWriter, choices: Choices, exports: set[Val]) -> None:
+        self.w, self.choices, self.exports = writer, choices, exports
+        self.nest = writer.nest
+        self.levels = pass_levels(self.nest)
+        self.blocked = not (
+            self.nest.reductions
+            or writer.shape.cuts
+            or any(row_level(self.nest, r) for r in [*self.nest.stores, *self.nest.accumulations])
+            or any(_has_scan(s.val) for s in self.nest.stores)
+        ) and bool(writer.row)
+        if self.blocked:
+            writer.par += writer.row[:-1]
+            writer.row = writer.row[-1:]
+
+    def lines(self) -> list[str]:
+        w, nest = self.w, self.nest
+        passes = 1 + max([*self.levels.values(), *(self.pass_of(r) for r in [*nest.stores, *nest.accumulations])], default=0)
+        for p in range(passes):
+            self.write_pass(p)
+        self.row_roots()
+        return self.frame(w.lines["row"])
+
+    def pass_of(self, root: Val | Store) -> int:
+        return pass_of(self.nest, root, self.levels)
+
+    # ------------------------------------------------------------ one pass
+
+    def write_pass(self, number: int) -> None:
+        w, nest = self.w, self.nest
+        w.pass_number = number
+        if not nest.row:
+            return
+        reds = [r for r in nest.reductions if self.levels[r] == number]
+        stores = [s for s in nest.stores if not row_level(nest, s) and self.pass_of(s) == number]
+        accs = [a for a in nest.accumulations if not row_level(nest, a) and self.pass_of(a) == number]
+        if not (reds or stores or accs):
+            return
+        w.say("row", f"// pass {number + 1}")
+        scalar_accs = [a for a in accs if set(nest.row) <= reduced_atoms(a)]
+        for red in [*reds, *scalar_accs]:
+            self.declare(red)
+        for low, high, segment in self.stretches():
+            w.segment = segment
+            w.scans = []
+            for level in ("inner", "body"):
+                w.lines[level], w.memo[level] = [], {}
+            for red in [*reds, *scalar_accs]:
+                self.reduce_step(red)
+            for acc in accs:
+                if acc not in scalar_accs:
+                    self.column_step(acc)
+            for store in stores:
+                self.store_vector(store)
+            self.sweep(low, high)
+        for red in reds:
+            self.finish(red)
+        for acc in scalar_accs:
+            self.add_partial(acc, Ex(self.folded(acc), acc.lane, "row"))
+
+    def stretches(self) -> list[tuple[str, str, Segment | None]]:
+        w = self.w
+        size = w.sizes[w.row[-1]]
+        if self.blocked:
+            return [("j0", f"j0 + BLOCK < {size.c()} ? j0 + BLOCK : {size.c()}", None)]
+        if not w.shape.cuts:
+            return [("0", size.c(), None)]
+        if size.static is None:
+            raise Unsupported("a concatenation along a symbolic size")
+        marks = [0, *sorted(c for c in w.shape.cuts if 0 < c < size.static), size.static]
+        return [(str(a), str(b), Segment(w.row[-1], a, b)) for a, b in zip(marks, marks[1:], strict=False)]
+
+    def sweep(self, low: str, high: str) -> None:
+        w = self.w
+        out = w.lines["row"]
+        for carry in dict.fromkeys(w.scans):
+            out.append(f"float {carry} = 0.0f;")
+        depth = 0
+        for atom in w.row[:-1]:
+            out.append("  " * depth + f"for (int64_t {atom} = 0; {atom} < {w.sizes[atom].c()}; ++{atom}) {{")
+            depth += 1
+        pad = "  " * depth
+        out += [pad + line for line in w.lines["inner"]]
+        out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) {{")
+        out.append(pad + "  _Pragma(\"GCC unroll 16\") for (int u = 0; u < b.N; ++u) {")
+        out.append(pad + "    const int64_t k = j + u * VEC;")
+        out += [pad + "    " + line for line in w.lines["body"]]
+        out += [pad + "  }", pad + "});"]
+        out += ["  " * d + "}" for d in reversed(range(depth))]
+
+    # ------------------------------------------------------------ reductions
+
+    def declare(self, red: Val) -> None:
+        kind, lane, n = red.data[0], red.args[0].lane, red.id
+        say = self.w.lines["row"].append
+        if kind.startswith("arg"):
+            self.w.sections.add("argext")
+            say(f"vf best{n}[UNROLL]; vi at{n}[UNROLL];")
+            start = "-__builtin_inff()" if kind == "argmax" else "__builtin_inff()"
+            say(f"for (int u = 0; u < UNROLL; ++u) {{ best{n}[u] = all({start}); at{n}[u] = vi{{}} - 1; }}")
+            return
+        if (kind, lane) not in INIT:
+            raise Unsupported(f"{kind} of this type")
+        say(f"{VECTOR[lane]} acc{n}[UNROLL]; for (int u = 0; u < UNROLL; ++u) acc{n}[u] = all({INIT[kind, lane]});")
+
+    def operand(self, red: Val) -> Ex:
+        return self.w.value(red.args[0], canonical(red.args[0].dims, self.w.graph.sizes))
+
+    def reduce_step(self, red: Val) -> None:
+        kind, n, x = red.data[0], red.id, self.operand(red)
+        name = x.name if x.varying else f"all({x.name})"
+        say = self.w.lines["body"].append
+        if kind.startswith("arg"):
+            if len(self.w.row) > 1:
+                raise Unsupported("an index over several dimensions")
+            largest = "true" if kind == "argmax" else "false"
+            start = "-__builtin_inff()" if kind == "argmax" else "__builtin_inff()"
+            say(f"const vf y{n} = whole(b, {name}, left, {start});")
+            say(f"const vi won{n} = whole(b, better<{largest}>(y{n}, best{n}[u]) | ((at{n}[u] < 0) & (y{n} == best{n}[u])), left, false);")
+            say(f"best{n}[u] = where(won{n}, y{n}, best{n}[u]); at{n}[u] = where(won{n}, lane32() + (int)k, at{n}[u]);")
+            return
+        neutral = INIT[kind, red.args[0].lane]
+        text = COMBINE[kind].format(f"acc{n}[u]", f"whole(b, {name}, left, {neutral})")
+        say(f"acc{n}[u] = {text};")
+
+    def folded(self, red: Val) -> str:
+        kind, n = red.data[0], red.id
+        if kind.startswith("arg"):
+            return f"index_of<{'true' if kind == 'argmax' else 'false'}>(best{n}, at{n})"
+        if kind == "sum":
+            return f"sum(total(acc{n}))"
+        return f"{FOLD[kind]}(joined(acc{n}, [](auto x, auto y) {{ return {COMBINE[kind].format('x', 'y')}; }}))"
+
+    def finish(self, red: Val) -> None:
+        say = self.w.lines["row"].append
+        say(f"const {SCALAR[red.lane]} red{red.id} = {self.folded(red)};")
+        if red in self.exports:
+            form = self.flat_index(red)
+            value = f"red{red.id}"
+            say(f"put_one(kept{red.id} + {form}, {value});")
+
+    def flat_index(self, red: Val) -> str:
+        form, stride = Affine(), ONE
+        for i, size in zip(reversed(canonical(red.dims, self.w.graph.sizes)), reversed(red.shape), strict=True):
+            form = form + i.scaled(stride)
+            stride = stride * size
+        return self.w.access(form).c()
+
+    # ------------------------------------------------------------ accumulations
+
+    def add_partial(self, acc: Val, x: Ex) -> None:
+        kind = acc.data[0]
+        if any(acc.dims):
+            slot = f"part{acc.id}[slice * {self.kept_size(acc).c()} + {self.flat_index(acc)}]"
+        else:
+            slot = f"part{acc.id}[slice * 8]"
+        self.w.lines["row"].append(f"{slot} = {COMBINE[kind].format(slot, self.partial_cast(acc, x.name))};")
+
+    def partial_type(self, acc: Val) -> str:
+        if acc.lane == "f":
+            return "double" if acc.data[0] == "sum" and not any(acc.dims) else "float"
+        return SCALAR[acc.lane]
+
+    def partial_cast(self, acc: Val, text: str) -> str:
+        return f"({self.partial_type(acc)})({text})"
+
+    def kept_size(self, acc: Val) -> Mono:
+        size = ONE
+        for s in acc.shape:
+            size = size * s
+        return size
+
+    def column_step(self, acc: Val) -> None:
+        if acc.lane != "f":
+            raise Unsupported("an integer reduction across rows")
+        w = self.w
+        x = self.operand(acc)
+        form, stride = Affine(), ONE
+        for i, size in zip(reversed(canonical(acc.dims, w.graph.sizes)), reversed(acc.shape), strict=True):
+            form = form + i.scaled(stride)
+            stride = stride * size
+        form = w.access(form)
+        if not form.coefficient(w.vector or "").is_one:
+            raise Unsupported("a column reduction that is not contiguous")
+        pointer = w.pointer(f"(part{acc.id} + slice * {self.kept_size(acc).c()})", "float", form.without(w.vector or ""), "")
+        name = x.name if x.varying else f"all({x.name})"
+        text = COMBINE[acc.data[0]].format(f"load(b, {pointer} + k, left)", name)
+        w.say("body", f"store(b, {pointer} + k, {text}, left);")
+
+    # ------------------------------------------------------------ stores
+
+    def store_form(self, store: Store) -> Affine:
+        spec = self.w.graph.workload.output_specs[store.output]
+        form = Affine()
+        for d, (i, stride) in enumerate(zip(canonical(store.val.dims, self.w.graph.sizes), spec.strides, strict=True)):
+            if d == store.dim and store.offset:
+                i = i + Affine({}, store.offset)
+            form = form + i.scaled(mono(stride))
+        return form
+
+    def store_vector(self, store: Store) -> None:
+        w = self.w
+        spec = w.graph.workload.output_specs[store.output]
+        x = w.value(store.val, canonical(store.val.dims, w.graph.sizes))
+        form = w.access(self.store_form(store))
+        m = form.coefficient(w.vector or "")
+        pointer = w.pointer(f"out{store.output}", STORED[spec.dtype], form.without(w.vector or ""), "")
+        name = x.name if x.varying else f"all({x.name})"
+        if m.is_one:
+            how = "stream" if self.choices.stores == "streamed" else "store"
+            w.say("body", f"{how}(b, {pointer} + k, {name}, left);")
+        else:
+            w.say("body", f"scatter(b, {pointer} + {m.c()}*k, {m.c()}, {name}, left);")
+
+    def row_roots(self) -> None:
+        w, nest = self.w, self.nest
+        w.segment = None
+        for store in nest.stores:
+            if row_level(nest, store) or not nest.row:
+                x = w.value(store.val, canonical(store.val.dims, w.graph.sizes))
+                form = w.access(self.store_form(store))
+                w.say("row", f"put_one(out{store.output} + {form.c()}, {x.name});")
+        for acc in nest.accumulations:
+            if row_level(nest, acc) or not nest.row:
+                self.add_partial(acc, self.operand(acc))
+
+    # ------------------------------------------------------------ the frame around rows
+
+    def frame(self, rows: list[str]) -> list[str]:
+        w, nest = self.w, self.nest
+        count = ONE
+        for a in w.par:
+            count = count * w.sizes[a]
+        length = ONE
+        for a in w.row:
+            length = length * w.sizes[a]
+        out = [f"// nest {w.number + 1}: {count.c()} rows of {length.c()}" + (", in blocks" if self.blocked else ""), "{"]
+        vector = w.sizes[w.row[-1]] if w.row else ONE
+        if self.blocked:
+            out.append(f"  const int64_t blocks = ({vector.c()} + BLOCK - 1) / BLOCK, items = ({count.c()}) * blocks;")
+            out.append(f"  const int64_t n = slices(threads, items, 1 + GRAIN / ({vector.c()} < BLOCK ? 1 + {vector.c()} : BLOCK));")
+        else:
+            out.append(f"  const int64_t items = {count.c()};")
+            out.append(f"  const int64_t n = slices(threads, items, 1 + GRAIN / (1 + {length.c()}));")
+        out += self.partials()
+        out.append("  parallel(n, items, [&](int64_t begin, int64_t end, int64_t slice) {")
+        for key in sorted(w.shape.buffered, key=lambda k: (k[0], str(k[1]))):
+            name = w.buffer(key)
+            out.append(f"    Scratch<float> {name}_({length.c()} + VEC); float* const {name} = {name}_.data;")
+        out.append("    for (int64_t r = begin; r < end; ++r) {")
+        out += ["      " + line for line in [*self.decode(), *rows]]
+        out += ["    }", "  });"]
+        out += ["  " + line for line in self.combine()]
+        out.append("}")
+        hoisted = [*self.kept_arrays(), *self.results()]
+        return hoisted + out
+
+    def decode(self) -> list[str]:
+        w = self.w
+        out = []
+        row = "r"
+        if self.blocked:
+            out.append("const int64_t j0 = (r % blocks) * BLOCK;")
+            row = "(r / blocks)"
+        for position, atom in enumerate(reversed(w.par)):
+            last = position == len(w.par) - 1
+            out.append(f"const int64_t {atom} = {row};" if last else f"const int64_t {atom} = {row} % ({w.sizes[atom].c()});")
+            row = f"{row} / ({w.sizes[atom].c()})"
+        used = "\n".join(w.lines["row"])
+        return [line for line in out if line.split()[2] == "j0" or line.split()[2] in used]
+
+    def partials(self) -> list[str]:
+        out = []
+        for acc in self.nest.accumulations:
+            size = f"n * ({self.kept_size(acc).c()})" if any(acc.dims) else "n * 8"
+            kind = self.partial_type(acc)
+            init = INIT[acc.data[0], acc.lane]
+            out.append(f"  Scratch<{kind}> part{acc.id}_({size}); {kind}* const part{acc.id} = part{acc.id}_.data;")
+            out.append(f"  for (int64_t i = 0; i < {size}; ++i) part{acc.id}[i] = {init};")
+        return out
+
+    def kept_arrays(self) -> list[str]:
+        out = []
+        for val in [*self.nest.reductions, *self.nest.accumulations]:
+            if val in self.exports and any(val.dims):
+                kind = SCALAR_STORED[val.lane]
+                size = self.kept_size(val).c()
+                out.append(f"Scratch<{kind}> kept{val.id}_({size}); {kind}* const kept{val.id} = kept{val.id}_.data;")
+        return out
+
+    def results(self) -> list[str]:
+        return [f"{SCALAR[a.lane]} red{a.id};" for a in self.nest.accumulations if not any(a.dims)]
+
+    def combine(self) -> list[str]:
+        """Slices are joined in their order, so that the result depends on the number of threads only."""
+        out = []
+        for acc in self.nest.accumulations:
+            n, kind = acc.id, acc.data[0]
+            if any(acc.dims):
+                size = self.kept_size(acc).c()
+                join = COMBINE[kind].format("v", f"part{n}[s * ({size}) + i]")
+                out.append(
+                    f"for (int64_t i = 0; i < {size}; ++i) {{ float v = part{n}[i]; "
+                    f"for (int64_t s = 1; s < n; ++s) v = {join}; kept{n}[i] = v; }}"
+                )
+            else:
+                join = COMBINE[kind].format(f"part{n}[0]", f"part{n}[s * 8]")
+                out.append(f"for (int64_t s = 1; s < n; ++s) part{n}[0] = {join};")
+                out.append(f"red{n} = ({SCALAR[acc.lane]})part{n}[0];")
+        return out
+
+
+def _has_scan(val: Val) -> bool:
+    stack, seen = [val], set[int]()
+    while stack:
+        v = stack.pop()
+        if v.id in seen or v.kind == "reduce":
+            continue
+        if v.kind == "scan":
+            return True
+        seen.add(v.id)
+        stack.extend(v.args)
+    return False
+
+
+__all__ = ["Choices", "atoms_of", "write_nest"]

@@ -1,0 +1,219 @@
+"""Scheduling: which loop nests compute the outputs, and what each one reduces, accumulates and stores.
+
+A nest runs over parallel atoms (`par`: rows) and, per row, over row atoms (`row`, the vector atom last). Inside it,
+reductions over exactly the row atoms are finished row by row and may be used by later passes over the same row;
+anything reduced across rows is accumulated per thread and is known only after the nest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from accelopt_backends.cpp.affine import Affine, Unsupported
+from accelopt_backends.cpp.pull import NeedsSegments, canonical, narrow, resolve
+from accelopt_backends.cpp.values import Graph, Val, static_count
+
+
+@dataclass(frozen=True, eq=False)
+class Store:
+    """Output number `output` gets `val`; `offset` shifts dimension `dim` (a part of a concatenation)."""
+
+    output: int
+    val: Val
+    dim: int = 0
+    offset: int = 0
+
+
+@dataclass(eq=False)
+class Nest:
+    """One loop nest. `reductions`: over the row, per row; `accumulations`: across rows; `vector`: the innermost atom."""
+
+    par: list[str]
+    row: list[str]
+    reductions: list[Val] = field(default_factory=list)
+    accumulations: list[Val] = field(default_factory=list)
+    stores: list[Store] = field(default_factory=list)
+
+    @property
+    def vector(self) -> str | None:
+        return self.row[-1] if self.row else None
+
+    @property
+    def space(self) -> set[str]:
+        return set(self.par) | set(self.row)
+
+
+Root = Val | Store
+
+
+def reduced_atoms(val: Val) -> set[str]:
+    """Atoms that a reduction sums over."""
+    return {a for d in val.data[1] for a in val.args[0].dims[d]}
+
+
+def atoms_of(root: Root) -> list[str]:
+    """Atoms a root loops over, outer first: a reduction's operand, or a stored value."""
+    val = root.val if isinstance(root, Store) else root.args[0]
+    return [a for d in val.dims for a in d]
+
+
+def dependencies(root: Root) -> set[Val]:
+    """Reductions that a root needs directly (not through other reductions)."""
+    found: set[Val] = set()
+    seen: set[int] = set()
+    stack = [root.val] if isinstance(root, Store) else list(root.args)
+    while stack:
+        val = stack.pop()
+        if val.id in seen:
+            continue
+        seen.add(val.id)
+        if val.kind == "reduce":
+            found.add(val)
+        else:
+            stack.extend(val.args)
+    return found
+
+
+def schedule(graph: Graph) -> list[Nest]:
+    """Nests in execution order. Raises Unsupported."""
+    pending: list[Root] = [v for v in graph.vals if v.kind == "reduce" and _used(graph, v)]
+    pending += [s for k, v in enumerate(graph.outputs) for s in _stores(graph, k, v)]
+    done: set[Val] = set()
+    nests: list[Nest] = []
+    votes = _votes(graph)
+    while pending:
+        seed = next(r for r in pending if dependencies(r) <= done)
+        nest = _open(graph, seed, votes)
+        _absorb(nest, pending, done)
+        pending = [r for r in pending if r not in nest.reductions and r not in nest.accumulations and r not in nest.stores]
+        done.update(nest.reductions)
+        done.update(nest.accumulations)
+        nests.append(nest)
+    return nests
+
+
+def _used(graph: Graph, val: Val) -> bool:
+    needed: set[int] = set()
+    stack = list(graph.outputs)
+    while stack:
+        v = stack.pop()
+        if v.id not in needed:
+            needed.add(v.id)
+            stack.extend(v.args)
+    return val.id in needed
+
+
+def _stores(graph: Graph, output: int, val: Val) -> Iterable[Store]:
+    """An output that is a concatenation is stored part by part: no branch in any loop."""
+    if val.kind == "cat" and all(p.shape[val.data].static is not None for p in val.args[:-1]):
+        offset = 0
+        for part in val.args:
+            yield Store(output, part, val.data, offset)
+            offset += part.shape[val.data].static or 0
+    else:
+        yield Store(output, val)
+
+
+def _votes(graph: Graph) -> dict[str, float]:
+    """How many memory accesses have each atom innermost (unit stride)."""
+    votes: dict[str, float] = {}
+    for spec, val, weight in [
+        *((s, v, 1.0) for s, v in zip(graph.workload.inputs, graph.inputs, strict=True)),
+        *((s, v, 1.5) for s, v in zip(graph.workload.output_specs, graph.outputs, strict=True)),
+    ]:
+        for stride, dim in zip(spec.strides, val.dims, strict=True):
+            if stride == 1 and dim:
+                votes[dim[-1]] = votes.get(dim[-1], 0.0) + weight * min(1.0, static_count(graph.sizes[dim[-1]]) / 8)
+    return votes
+
+
+def _best(atoms: list[str], votes: dict[str, float]) -> str:
+    return max(reversed(atoms), key=lambda a: votes.get(a, 0.0))
+
+
+def _open(graph: Graph, seed: Root, votes: dict[str, float]) -> Nest:
+    atoms = atoms_of(seed)
+    if not atoms:
+        return Nest([], [])
+    if isinstance(seed, Store):
+        inner = _scan_atom(seed.val) or _best(atoms, votes)
+        return Nest([a for a in atoms if a != inner], [inner])
+    reduced = reduced_atoms(seed)
+    inner = _best(atoms, votes)
+    kept = [a for a in atoms if a not in reduced]
+    if seed.data[0].startswith("arg"):
+        inner = _best([a for a in atoms if a in reduced], votes)
+    if inner in reduced and kept and _worth_rows(graph, kept):
+        row = [a for a in atoms if a in reduced and a != inner]
+        return Nest(kept, [*row, inner])
+    return Nest([a for a in atoms if a != inner], [inner])
+
+
+def _worth_rows(graph: Graph, kept: list[str]) -> bool:
+    total = 1.0
+    for a in kept:
+        total *= static_count(graph.sizes[a])
+    return total >= 2
+
+
+def _scan_atom(val: Val) -> str | None:
+    stack, seen = [val], set[int]()
+    while stack:
+        v = stack.pop()
+        if v.id in seen or v.kind == "reduce":
+            continue
+        seen.add(v.id)
+        if v.kind == "scan":
+            atoms = v.dims[v.data[1]]
+            if len(atoms) != 1:
+                raise Unsupported("a scan over a reshaped dimension")
+            return atoms[0]
+        stack.extend(v.args)
+    return None
+
+
+def _absorb(nest: Nest, pending: list[Root], done: set[Val]) -> None:
+    """Put every root that fits into the nest, in order, so that later ones may use earlier row reductions."""
+    late: set[Val] = set()
+    for root in pending:
+        needs = dependencies(root)
+        if not needs <= done | set(nest.reductions) or needs & late:
+            continue
+        atoms = atoms_of(root)
+        if isinstance(root, Store):
+            scan = _scan_atom(root.val)
+            if (set(atoms) == nest.space or set(atoms) == set(nest.par)) and (scan is None or [scan] == nest.row):
+                nest.stores.append(root)
+            continue
+        reduced = reduced_atoms(root)
+        if set(atoms) == nest.space and reduced == set(nest.row) and nest.row:
+            nest.reductions.append(root)
+        elif _accumulates(nest, root, set(atoms), reduced):
+            nest.accumulations.append(root)
+            late.add(root)
+
+
+def _accumulates(nest: Nest, root: Val, atoms: set[str], reduced: set[str]) -> bool:
+    if root.data[0] not in ("sum", "max", "min", "any"):
+        return False
+    if atoms == nest.space:
+        return not reduced & set(nest.row) or set(nest.row) <= reduced
+    return atoms == set(nest.par) and bool(nest.par)
+
+
+def leaves(graph: Graph, val: Val, vector: str | None) -> list[tuple[Val, tuple[Affine, ...]]]:
+    """Every loading leaf behind `val` at its own index (concatenations visited part by part)."""
+    found: list[tuple[Val, tuple[Affine, ...]]] = []
+    stack = [(val, canonical(val.dims, graph.sizes))]
+    while stack:
+        v, index = stack.pop()
+        try:
+            v, index = resolve(graph, v, index, vector, None)
+        except (NeedsSegments, Unsupported):
+            continue
+        if v.kind in ("input", "iota"):
+            found.append((v, index))
+        elif v.kind in ("point", "scan"):
+            stack.extend((a, narrow(a, index)) for a in v.args)
+    return found

@@ -1,0 +1,224 @@
+"""A workload as a graph of values, each a function of its index; views only move indices.
+
+`build` turns every ATen node into a `Val` of a small set of kinds and assigns atoms (indivisible loop axes) to all
+dimensions: element-wise operands share atoms, a reshape splits them, a reduction drops them, a slice or a
+concatenation starts a new one. The nests (nests.py) loop over atoms; the emitter pulls values at an index.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accelopt_backends.cpp.affine import ONE, Mono, Unsupported, mono
+from accelopt_compile.records import Arg, DtypeArg, Node, Ref, SymbolArg, Workload
+
+FLOATS = ("f32", "bf16", "f16")
+INTS = ("i64", "i32", "i16", "i8", "u8")
+
+
+def lane_of(dtype: str) -> str:
+    """The arithmetic type of a stored type: "f" (float), "l" (int64), "b" (bool mask)."""
+    if dtype in FLOATS:
+        return "f"
+    if dtype in INTS:
+        return "l"
+    if dtype == "b8":
+        return "b"
+    raise Unsupported(f"{dtype} arithmetic")
+
+
+@dataclass(eq=False)
+class Val:
+    """One value. `kind`: input, const, iota, point, reduce, scan, reshape, permute, expand, slice, cat, lookup.
+
+    `dims` holds, per dimension, the atoms it is made of (outer first; none for size 1). `data` is the kind's own:
+    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: dim; const: the number.
+    """
+
+    id: int
+    kind: str
+    shape: tuple[Mono, ...]
+    dtype: str
+    args: tuple[Val, ...] = ()
+    data: Any = None
+    dims: list[list[str]] = field(default_factory=list)
+
+    @property
+    def lane(self) -> str:
+        return lane_of(self.dtype)
+
+
+class Graph:
+    """All values of a workload, its outputs, and the sizes of its atoms."""
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self.vals: list[Val] = []
+        self.sizes: dict[str, Mono] = {}
+        self._parent: dict[str, list[str]] = {}
+        self._nodes: dict[tuple[int, int], Val] = {}
+        self.inputs = [self._input(k) for k in range(len(workload.inputs))]
+        from accelopt_backends.cpp.translate import translate
+
+        for index, node in enumerate(workload.nodes):
+            results = translate(self, node)
+            for k, val in enumerate(results):
+                if val is not None:
+                    self._nodes[index, k] = val
+        self.outputs = [self.value(r) for r in workload.outputs]
+        for val in self.vals:
+            val.dims = [self.resolve(d) for d in val.dims]
+
+    # ------------------------------------------------------------ building
+
+    def _input(self, k: int) -> Val:
+        spec = self.workload.inputs[k]
+        return self.new("input", tuple(mono(d) for d in spec.shape), spec.dtype, data=k)
+
+    def value(self, ref: Ref) -> Val:
+        if ref.kind == "i":
+            return self.inputs[ref.index]
+        try:
+            return self._nodes[ref.index, ref.output]
+        except KeyError:
+            raise Unsupported(f"result {ref.output} of {self.workload.nodes[ref.index].op}") from None
+
+    def operand(self, arg: Arg, dtype: str) -> Val:
+        """A tensor operand, or a scalar as a constant of `dtype`'s lane."""
+        if isinstance(arg, Ref):
+            return self.value(arg)
+        if isinstance(arg, SymbolArg):
+            return self.new("const", (), "i64", data=arg.expr)
+        if isinstance(arg, bool):
+            return self.new("const", (), "b8", data=arg)
+        if isinstance(arg, int):
+            return self.new("const", (), dtype if dtype in FLOATS else "i64", data=float(arg) if dtype in FLOATS else arg)
+        if isinstance(arg, float):
+            return self.new("const", (), "f32", data=arg)
+        raise Unsupported(f"operand {arg!r}")
+
+    def new(
+        self,
+        kind: str,
+        shape: Sequence[Mono],
+        dtype: str,
+        args: Sequence[Val] = (),
+        data: Any = None,
+        dims: list[list[str]] | None = None,
+    ) -> Val:
+        val = Val(len(self.vals), kind, tuple(shape), dtype, tuple(args), data)
+        val.dims = [[] if s.is_one else [self.atom(s)] for s in shape] if dims is None else dims
+        self.vals.append(val)
+        return val
+
+    def point(self, op: str, args: Sequence[Val], dtype: str) -> Val:
+        """An element-wise value; operands broadcast against each other and share atoms."""
+        rank = max((len(a.shape) for a in args), default=0)
+        shape: list[Mono] = []
+        dims: list[list[str]] = []
+        for d in range(rank):
+            size, atoms = ONE, list[str]()
+            for a in args:
+                k = d - rank + len(a.shape)
+                if k < 0 or a.shape[k].is_one:
+                    continue
+                if size.is_one:
+                    size, atoms = a.shape[k], a.dims[k]
+                elif size != a.shape[k]:
+                    raise Unsupported(f"operands of {op} with sizes {size.c()} and {a.shape[k].c()}")
+                else:
+                    self.unify(atoms, a.dims[k])
+            shape.append(size)
+            dims.append(list(atoms))
+        return self.new("point", shape, dtype, args, op, dims)
+
+    def reshape(self, val: Val, shape: Sequence[Mono]) -> Val:
+        out = self.new("reshape", shape, val.dtype, (val,))
+        flat_in = [a for d in val.dims for a in d]
+        flat_out = [a for d in out.dims for a in d]
+        self.unify(flat_in, flat_out)
+        return out
+
+    def permute(self, val: Val, order: Sequence[int]) -> Val:
+        return self.new("permute", [val.shape[p] for p in order], val.dtype, (val,), tuple(order), [val.dims[p] for p in order])
+
+    def expand(self, val: Val, shape: Sequence[Mono]) -> Val:
+        lead = len(shape) - len(val.shape)
+        dims = []
+        for d, size in enumerate(shape):
+            if d >= lead and val.shape[d - lead] == size:
+                dims.append(val.dims[d - lead])
+            else:
+                dims.append([] if size.is_one else [self.atom(size)])
+        return self.new("expand", shape, val.dtype, (val,), None, dims)
+
+    def slice(self, val: Val, dim: int, start: int, size: Mono, step: int = 1) -> Val:
+        shape = [size if d == dim else s for d, s in enumerate(val.shape)]
+        dims = [([] if size.is_one else [self.atom(size)]) if d == dim else v for d, v in enumerate(val.dims)]
+        return self.new("slice", shape, val.dtype, (val,), (dim, start, step), dims)
+
+    def reduce(self, kind: str, val: Val, over: Sequence[int], dtype: str, keepdim: bool) -> Val:
+        over = sorted({d % len(val.shape) for d in over}) if over else list(range(len(val.shape)))
+        shape, dims = [], []
+        for d, size in enumerate(val.shape):
+            if d not in over:
+                shape.append(size)
+                dims.append(val.dims[d])
+            elif keepdim:
+                shape.append(ONE)
+                dims.append([])
+        return self.new("reduce", shape, dtype, (val,), (kind, tuple(over), keepdim), dims)
+
+    # ------------------------------------------------------------ atoms
+
+    def atom(self, size: Mono) -> str:
+        name = f"a{len(self.sizes)}"
+        self.sizes[name] = size
+        return name
+
+    def resolve(self, atoms: Sequence[str]) -> list[str]:
+        """The current, indivisible atoms behind a list."""
+        out: list[str] = []
+        for a in atoms:
+            out += self.resolve(self._parent[a]) if a in self._parent else [a]
+        return out
+
+    def unify(self, left: Sequence[str], right: Sequence[str]) -> None:
+        """Make two products of atoms one: equal sizes join, a larger atom splits into the smaller and the rest."""
+        a, b = self.resolve(left), self.resolve(right)
+        while a and b:
+            x, y = a.pop(), b.pop()
+            if x == y:
+                continue
+            sx, sy = self.sizes[x], self.sizes[y]
+            if sx == sy:
+                self._parent[y] = [x]
+            elif (rest := sx.divide(sy)) is not None:
+                a.append(self._split(x, rest, y))
+            elif (rest := sy.divide(sx)) is not None:
+                b.append(self._split(y, rest, x))
+            else:
+                raise Unsupported(f"sizes {sx.c()} and {sy.c()} do not divide each other in a reshape")
+            a, b = self.resolve(a), self.resolve(b)
+        if a or b:
+            raise Unsupported("a reshape that changes the number of elements")
+
+    def _split(self, atom: str, rest: Mono, inner: str) -> str:
+        outer = self.atom(rest)
+        self._parent[atom] = [outer, inner]
+        return outer
+
+
+Translate = Callable[[Graph, Node], Sequence[Val | None]]
+
+
+def dtype_of(arg: Arg, default: str) -> str:
+    return arg.dtype if isinstance(arg, DtypeArg) else default
+
+
+def static_count(m: Mono) -> float:
+    """Elements of a size for cost estimates: symbols count as 256."""
+    return m.coef * math.pow(256, len(m.symbols))
