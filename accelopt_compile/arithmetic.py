@@ -1,0 +1,197 @@
+"""One spelling for arithmetic.
+
+Exact rewrites: subtraction of a number is addition of its negative, division by a power of two is multiplication, x**2
+is x*x, numbers stand on the right, operations that change nothing go.
+
+Rewrites that reorder roundings, each within the error that eager itself makes:
+- x**3 is (x*x)*x: two roundings, as ATen's own `pow` does for an exponent of 3.
+- erf(x/c) and tanh(x/c) are erf(x*(1/c)): one more rounding of the argument, that is one ulp, and both functions have
+  condition number <= 1.
+- In `flatten_products`, a chain of k products with a number in it is reordered: any order has a relative error of at
+  most k-1 half ulps, so two orders differ by at most k-1 ulps (away from overflow and underflow).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from accelopt_compile.rewrite import Call, Rule, full, scalar
+from accelopt_compile.terms import Builder, Out, Spec, Term, map_outs, outs_of, reachable
+
+MUL = "aten.mul.Tensor"
+ADD = "aten.add.Tensor"
+
+
+def add(b: Builder, x: Any, y: Any, spec: Spec) -> Out:
+    """x + y; one of them may be a number."""
+    x, y = _number_right(x, y, spec)
+    if not isinstance(y, Out) and y == 0 and not spec.dtype.is_floating_point and _same(x, spec):
+        return x  # type: ignore[no-any-return]
+    return b.call(ADD, (x, y), (), (spec,))
+
+
+def mul(b: Builder, x: Any, y: Any, spec: Spec) -> Out:
+    """x * y; one of them may be a number."""
+    x, y = _number_right(x, y, spec)
+    if not isinstance(y, Out) and y == 1 and _same(x, spec):
+        return x  # type: ignore[no-any-return]
+    return b.call(MUL, (x, y), (), (spec,))
+
+
+def _number_right(x: Any, y: Any, spec: Spec) -> tuple[Any, Any]:
+    x, y = _as_number(x, y, spec), _as_number(y, x, spec)
+    if not isinstance(x, Out):
+        x, y = y, x
+    return x, y if isinstance(y, Out) else scalar(y, spec.dtype)
+
+
+def _as_number(arg: Any, other: Any, spec: Spec) -> Any:
+    """A constant tensor as a number, where that changes neither dtype nor shape of the result."""
+    if not isinstance(arg, Out) or arg.term.op != "aten.full.default" or not isinstance(other, Out):
+        return arg
+    value = arg.term.args[1]
+    alike = other.dtype == arg.dtype == spec.dtype and other.shape == spec.shape and other.term.op != "aten.full.default"
+    return value if alike and isinstance(value, int | float) and not isinstance(value, bool) else arg
+
+
+def _same(x: Any, spec: Spec) -> bool:
+    return isinstance(x, Out) and x.spec == spec
+
+
+def _negative(value: Any) -> Any:
+    return -value
+
+
+def _rule_add(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
+    return add(b, c["self"], _times(b, c["other"], c["alpha"], specs[0]), specs[0])
+
+
+def _rule_sub(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
+    x, y, spec = c["self"], c["other"], specs[0]
+    y = _times(b, y, c["alpha"], spec)
+    number = _as_number(y, x, spec)
+    if not isinstance(number, Out):
+        return add(b, x, _negative(number), spec)
+    x = scalar(x, spec.dtype) if not isinstance(x, Out) else x
+    return b.call("aten.sub.Tensor", (x, y), (), specs)
+
+
+def _rule_rsub(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
+    return _rule_sub(b, {"self": c["other"], "other": c["self"], "alpha": c["alpha"]}, specs)
+
+
+def _times(b: Builder, y: Any, alpha: Any, spec: Spec) -> Any:
+    if alpha == 1:
+        return y
+    return mul(b, y, alpha, y.spec) if isinstance(y, Out) else y * alpha
+
+
+def _rule_mul(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
+    return mul(b, c["self"], c["other"], specs[0])
+
+
+def _rule_div(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
+    if c.get("rounding_mode") is not None or not specs[0].dtype.is_floating_point:
+        return None
+    x, y = c["self"], c["other"]
+    number = _as_number(y, x, specs[0])
+    if isinstance(x, Out) and isinstance(number, int | float) and number != 0 and math.isfinite(number):
+        if abs(math.frexp(number)[0]) == 0.5:
+            return mul(b, x, 1.0 / number, specs[0])
+        y = scalar(number, specs[0].dtype)
+    x = x if isinstance(x, Out) else scalar(x, specs[0].dtype)
+    return b.call("aten.div.Tensor", (x, y), (), specs)
+
+
+def _rule_pow(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
+    x, exponent = c["self"], c["exponent"]
+    if not isinstance(x, Out) or isinstance(exponent, Out) or not _same(x, specs[0]):
+        return None
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return mul(b, x, x, specs[0])
+    return mul(b, mul(b, x, x, specs[0]), x, specs[0]) if exponent == 3 else None
+
+
+def _bounded(op: str) -> Rule:
+    """erf and tanh, with a division by a number in the argument turned into a product."""
+
+    def rule(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
+        x = c["self"]
+        if x.term.op == "aten.div.Tensor" and isinstance(x.term.args[1], float) and x.term.args[1] != 0:
+            x = mul(b, x.term.args[0], 1.0 / x.term.args[1], x.spec)
+        return b.call(op, (x,), (), specs)
+
+    return rule
+
+
+ARITHMETIC_RULES: dict[str, Rule] = {
+    "aten.add": _rule_add,
+    "aten.sub": _rule_sub,
+    "aten.rsub": _rule_rsub,
+    "aten.mul": _rule_mul,
+    "aten.div": _rule_div,
+    "aten.pow": _rule_pow,
+    "aten.erf": _bounded("aten.erf.default"),
+    "aten.tanh": _bounded("aten.tanh.default"),
+}
+
+
+def shrink_constants(b: Builder, args: Sequence[Any], spec: Spec) -> list[Any]:
+    """In a pointwise call, constants of the full shape become scalars where another operand carries shape and dtype."""
+    tensors = [a for a in args if isinstance(a, Out)]
+    constants = [a for a in tensors if a.term.op == "aten.full.default" and a.shape != ()]
+    others = [a for a in tensors if a not in constants]
+    shaped = any(a.shape == spec.shape for a in others)
+    typed = len({a.dtype for a in tensors if a.dtype != torch.bool}) <= 1
+    if not constants or not shaped or not typed:
+        return list(args)
+    return [full(b, (), a.term.args[1], a.dtype) if a in constants else a for a in args]
+
+
+def flatten_products(b: Builder, outputs: Sequence[Out], colour: Callable[[Out], str]) -> list[Out]:
+    """Normal form of chains of products with a number in them: tensors sorted by `colour`, then one number.
+
+    Only chains of one float dtype and shape whose inner products are used once are touched. Bottom-up, one pass.
+    """
+    uses = Counter(out for term in reachable(outputs) for out in outs_of(term))
+    uses.update(outputs)
+    new: dict[Term, Term] = {}
+    products: dict[Out, Out] = {}
+
+    def moved(out: Out) -> Out:
+        return products.get(out) or Out(new.get(out.term, out.term), out.index)
+
+    def factors(out: Out, spec: Spec, root: bool) -> list[Any]:
+        term = out.term
+        if term.op != MUL or term.outs[0] != spec or not (root or uses[out] == 1):
+            return [out]
+        return [f for arg in term.args for f in (factors(arg, spec, False) if isinstance(arg, Out) else [arg])]
+
+    for term in reachable(outputs):
+        product = _rebuilt(b, factors(Out(term), term.outs[0], True), term, moved, colour) if term.op == MUL else None
+        if product is not None:
+            products[Out(term)] = product
+        else:
+            new[term] = b.term(term.op, map_outs(term.args, moved), map_outs(term.kwargs, moved), term.outs)
+    return [moved(out) for out in outputs]
+
+
+def _rebuilt(b: Builder, parts: list[Any], term: Term, moved: Callable[[Out], Out], colour: Callable[[Out], str]) -> Out | None:
+    spec = term.outs[0]
+    tensors = [moved(p) for p in parts if isinstance(p, Out)]
+    numbers = [p for p in parts if isinstance(p, float)]
+    if len(parts) < 3 or not numbers or len(tensors) + len(numbers) < len(parts):
+        return None
+    if not spec.dtype.is_floating_point or any(t.spec != spec for t in tensors) or not tensors:
+        return None
+    product, *rest = sorted(tensors, key=colour)
+    for factor in rest:
+        product = mul(b, product, factor, spec)
+    return mul(b, product, math.prod(numbers), spec)

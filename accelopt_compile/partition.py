@@ -1,0 +1,274 @@
+"""Cuts a graph of functional ATen into regions worth a kernel: maximum fanout-free cones, merged uniformly.
+
+The method is generic, without a list of patterns. Nodes are visited from the outputs back; a computation that no region
+owns starts a cone, and a producer joins it when all its users are in the cone (being a graph output, or being written
+back by `copy_`, does not count as a use: such values become further outputs of the region). Then a region is merged into
+the consumer that it feeds when nothing outside lies between them and no other consumer looks alike, so that residual add
+and norm become one, while the cosines of rotary embeddings, which feed every layer, stay on their own.
+Regrouping views at the rim stay outside: they are free, and without them a region's outputs own their storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import Graph, Node
+
+from accelopt_compile.nodes import RESHAPES, Kind, classify, hint, numel, op_name, packet_name, values
+from accelopt_compile.quotient import Quotient
+
+NODE_CAP = 96
+"""Most FX nodes in a region."""
+
+TINY = 4096
+"""A single pointwise call on fewer elements is never worth a kernel of its own."""
+
+_LIGHT = {
+    "aten.clone",
+    "aten.where",
+    "aten.bitwise_and",
+    "aten.logical_and",
+    "aten.logical_not",
+    "aten.le",
+    "aten.ge",
+    "aten.gt",
+    "aten.lt",
+}
+"""Pointwise calls that an attention region may absorb from its mask and layout producers."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Region:
+    """A convex set of nodes, topologically ordered, with the tensors it reads and those it yields.
+
+    `parts` are the unmerged cones it was made of (empty for a cone).
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    parts: tuple[Region, ...] = field(default=(), repr=False)
+
+    @property
+    def name(self) -> str:
+        """Name of its last node, for messages."""
+        return self.outputs[-1].name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """`regions` in topological order; `refused` says of every call outside them why it is there."""
+
+    regions: tuple[Region, ...]
+    refused: Mapping[str, str]
+
+
+def partition(graph: Graph, *, gemm_budget: int = 0) -> Partition:
+    """Cut `graph`. Every node needs `meta["val"]`. `gemm_budget` must be 0: matrix products are walls."""
+    if gemm_budget != 0:
+        raise NotImplementedError("regions around matrix products are not built yet; gemm_budget must be 0")
+    return _Partitioner(graph).run()
+
+
+def nested(region: Region) -> tuple[Region, ...]:
+    """The smaller regions that `region` was merged from; together they are an alternative to it."""
+    return region.parts
+
+
+class _Partitioner:
+    def __init__(self, graph: Graph) -> None:
+        self.nodes = list(graph.nodes)
+        self.position = {node: i for i, node in enumerate(self.nodes)}
+        self.kind: dict[Node, Kind] = {}
+        self.refused: dict[str, str] = {}
+        for node in self.nodes:
+            kind, why = classify(node)
+            self.kind[node] = kind
+            if why and node.op == "call_function":
+                self.refused[node.name] = why
+        self.mutations = [i for i, n in enumerate(self.nodes) if _is_mutation(n)]
+        self.owner: dict[Node, int] = {}
+        self.cones: list[list[Node]] = []
+
+    def run(self) -> Partition:
+        for node in reversed(self.nodes):
+            if node not in self.owner and self.kind[node] not in (Kind.WALL, Kind.VIEW, Kind.CONST, Kind.ITEM):
+                self._grow(node)
+        groups = Quotient(self.nodes, self.position, self.cones).merge(self._may_merge, NODE_CAP)
+        regions = []
+        for group in groups:
+            region = self._build(group)
+            if region is not None:
+                regions.append(region)
+        regions.sort(key=lambda r: self.position[r.nodes[-1]])
+        covered = {node for region in regions for node in region.nodes}
+        for node in self.nodes:
+            if node.op == "call_function" and node not in covered:
+                self.refused.setdefault(node.name, "a view or constant outside every region")
+        refused = {name: why for name, why in self.refused.items() if name not in {n.name for n in covered}}
+        return Partition(regions=tuple(regions), refused=refused)
+
+    # ------------------------------------------------------------ cones
+
+    def _unit(self, node: Node) -> list[Node]:
+        """A call and its `getitem`s, which go together."""
+        return [node, *(user for user in node.users if self.kind[user] is Kind.ITEM)]
+
+    def _grow(self, root: Node) -> None:
+        index = len(self.cones)
+        cone = self._unit(root)
+        members = set(cone)
+        light_only = self.kind[root] is Kind.SDPA
+        queue = list(reversed(root.all_input_nodes))
+        while queue:
+            node = queue.pop()
+            call = node.args[0] if self.kind[node] is Kind.ITEM else node
+            assert isinstance(call, Node)
+            if call in members or call in self.owner or not self._absorbable(call, light_only):
+                continue
+            unit = self._unit(call)
+            if len(cone) + len(unit) > NODE_CAP or not self._all_users_in(unit, members):
+                continue
+            cone.extend(unit)
+            members.update(unit)
+            queue.extend(reversed(call.all_input_nodes))
+            # a producer refused earlier may be allowed now that one more of its users is in
+            queue.extend(n for n in call.all_input_nodes)
+        cone.sort(key=self.position.__getitem__)
+        for node in cone:
+            self.owner[node] = index
+        self.cones.append(cone)
+
+    def _absorbable(self, node: Node, light_only: bool) -> bool:
+        kind = self.kind[node]
+        if kind in (Kind.WALL, Kind.SDPA, Kind.CONST):
+            return False  # constants are copied into each region that reads them, see _build
+        return not light_only or kind is Kind.VIEW or packet_name(node) in _LIGHT
+
+    def _all_users_in(self, unit: list[Node], members: set[Node]) -> bool:
+        inside = members.union(unit)
+        return all(user in inside or _is_sink(user) for node in unit for user in node.users)
+
+    # ------------------------------------------------------------ merging
+
+    def _may_merge(self, producer: list[Node], consumer: list[Node]) -> bool:
+        return not any(self.kind[n] is Kind.SDPA for n in (*producer, *consumer))
+
+    # ------------------------------------------------------------ building
+
+    def _build(self, group: tuple[list[Node], ...]) -> Region | None:
+        """The region of merged cones; None, with a reason for each node, when it is not worth or not allowed."""
+        members = sorted((n for cone in group for n in cone), key=self.position.__getitem__)
+        region = self._region(members)
+        why = self._region_refusal(region)
+        if why:
+            if len(group) > 1:
+                return None if (part := self._first_part(group)) is None else part
+            self.refused.update({node.name: why for node in members})
+            return None
+        if len(group) == 1:
+            return region
+        parts = tuple(part for cone in group if not self._region_refusal(part := self._region(cone)))
+        return Region(nodes=region.nodes, inputs=region.inputs, outputs=region.outputs, parts=parts)
+
+    def _first_part(self, group: tuple[list[Node], ...]) -> Region | None:
+        """A merged region was refused: keep the largest of its cones that is none."""
+        for cone in sorted(group, key=len, reverse=True):
+            part = self._region(cone)
+            if not self._region_refusal(part):
+                return part
+        return None
+
+    def _region(self, members: list[Node]) -> Region:
+        kept = self._without_rim(members)
+        kept_set = set(kept)
+        constants = self._constants_of(kept, kept_set)
+        nodes = sorted((*constants, *kept), key=self.position.__getitem__)
+        inside = set(nodes)
+        inputs: dict[Node, None] = {}
+        for node in nodes:
+            for source in node.all_input_nodes:
+                if source not in inside and isinstance(source.meta.get("val"), torch.Tensor):
+                    inputs.setdefault(source)
+        outputs = [n for n in kept if self._leaves(n, inside)]
+        return Region(nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
+
+    def _leaves(self, node: Node, inside: set[Node]) -> bool:
+        return isinstance(node.meta.get("val"), torch.Tensor) and any(user not in inside for user in node.users)
+
+    def _constants_of(self, kept: list[Node], inside: set[Node]) -> list[Node]:
+        """The constants that the nodes read. They cost nothing, so each region has its own."""
+        found: dict[Node, None] = {}
+        for node in kept:
+            for source in node.all_input_nodes:
+                if self.kind[source] is Kind.CONST and source not in inside:
+                    found.setdefault(source)
+        return list(found)
+
+    def _without_rim(self, members: list[Node]) -> list[Node]:
+        """Drop trailing views of any kind, and leading views that only regroup dimensions."""
+        inside = set(members)
+        for node in reversed(members):
+            if self.kind[node] is Kind.VIEW and not any(user in inside for user in self._users_of_unit(node)):
+                inside.difference_update(self._unit(node))
+        for node in members:
+            if node in inside and packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes):
+                source = node.all_input_nodes[0]
+                if self.kind[source] is not Kind.CONST:
+                    inside.discard(node)
+        return [node for node in members if node in inside]
+
+    def _users_of_unit(self, node: Node) -> list[Node]:
+        unit = set(self._unit(node))
+        return [user for n in unit for user in n.users if user not in unit]
+
+    def _region_refusal(self, region: Region) -> str:
+        computing = [n for n in region.nodes if self.kind[n] not in (Kind.VIEW, Kind.CONST, Kind.ITEM)]
+        if not computing or not region.outputs:
+            return "only views and constants"
+        if not region.inputs:
+            return "reads no tensor"
+        largest = max(numel(n.meta["val"]) for n in (*region.inputs, *region.outputs))
+        if len(computing) == 1 and self.kind[computing[0]] is Kind.POINTWISE and largest < TINY:
+            return f"one {op_name(computing[0])} on {largest} elements is not worth a kernel"
+        devices = {v.device for n in (*region.inputs, *region.nodes) for v in values(n) if isinstance(v, torch.Tensor)}
+        if len(devices) > 1:
+            return "tensors on several devices"
+        first, last = self.position[region.nodes[0]], self.position[region.nodes[-1]]
+        if any(first < i < last for i in self.mutations):
+            return "a mutation lies between its nodes"
+        for node in region.outputs:
+            if not is_dense(node.meta["val"]):
+                return f"output {node.name} is not dense"
+        return ""
+
+
+def is_dense(value: torch.Tensor) -> bool:
+    """Whether the strides provably are those of some order of the dimensions without gaps."""
+    dims = [(hint(st), -i, st, sz) for i, (st, sz) in enumerate(zip(value.stride(), value.shape, strict=True)) if hint(sz) != 1]
+    expected: int | torch.SymInt = 1
+    for _, _, stride, size in sorted(dims, key=lambda d: d[:2]):
+        if not _same(stride, expected):
+            return False
+        expected = stride * size
+    return True
+
+
+def _same(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
+    """Equality of sizes without a guard: of the expressions when one is symbolic."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    left = a if isinstance(a, int) else a.node.expr
+    right = b if isinstance(b, int) else b.node.expr
+    return bool(left == right) or bool((left - right).expand() == 0)
+
+
+def _is_sink(user: Node) -> bool:
+    """The graph's output, or the write-back of a mutated argument: no computation reads the value there."""
+    return user.op == "output" or (user.target is torch.ops.aten.copy_.default and all(u.op == "output" for u in user.users))
+
+
+def _is_mutation(node: Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
