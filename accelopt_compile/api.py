@@ -42,7 +42,7 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
     options = dict(settings) if budget_s is None else {**settings, "budget_s": budget_s}
     settings_from(options)  # a wrong name fails here, in the caller's words, not inside torch.compile
     before = len(reports.all())
-    compiled = torch.compile(model, backend="accelopt", options=options)
+    compiled: Any = torch.compile(model, backend="accelopt", options=options)
     for example in inputs if isinstance(inputs, list) else [inputs]:
         args, kwargs = _arguments(example)
         with _gradients_restored(model) if backward else torch.no_grad():

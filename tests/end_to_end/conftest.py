@@ -1,0 +1,31 @@
+"""Every test has its own store and Inductor cache, and compiles anew."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "accelopt"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.chdir(tmp_path)
+    import torch
+    from torch._dynamo.utils import counters
+
+    from accelopt_compile.launch import kernels
+    from accelopt_compile.outcomes import reports
+
+    torch._dynamo.reset()
+    counters.clear()
+    kernels.forget()
+    reports.clear()
+    torch.manual_seed(0)
+    yield
+    kernels.forget()

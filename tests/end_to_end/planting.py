@@ -1,0 +1,90 @@
+"""Puts winners into a store without a search: the backend's seed kernel of every region, with a made-up timing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from accelopt_compile.config import Settings, settings_from
+from accelopt_compile.pipeline import Site, bench_for
+from accelopt_compile.records import KernelSource, Record, Timing
+from accelopt_compile.tuning import Bench
+
+TIMING = Timing(
+    kernel_us=10.0, baselines_us={"inductor": 20.0, "eager": 30.0}, speedup=2.0, low=1.9, high=2.1, blocks=5, threads=1
+)
+
+
+class Norm(torch.nn.Module):
+    """A Llama-style norm with its residual, between two matrix products."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(width, width), torch.nn.Linear(width, width)
+        self.weight = torch.nn.Parameter(torch.rand(width) + 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.up(x) + x
+        h = self.weight * h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.down(h)
+
+
+def bench(**options: Any) -> Bench:
+    """The store and backend that a compile with these options uses."""
+    settings: Settings = settings_from(options)
+    return bench_for(settings)
+
+
+def sites_seen(model: Callable[..., Any], *inputs: Any, **compile_options: Any) -> list[Site]:
+    """The regions that compiling `model` would look up."""
+    from accelopt_compile.pipeline import sites_of
+
+    found: list[Site] = []
+
+    def look(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        found.extend(sites_of(gm, example_inputs)[0])
+        return gm.forward
+
+    torch._dynamo.reset()
+    torch.compile(model, backend=look, **compile_options)(*inputs)
+    torch._dynamo.reset()
+    return found
+
+
+def plant(
+    model: Callable[..., Any],
+    *inputs: Any,
+    source: Callable[[KernelSource], KernelSource] = lambda s: s,
+    timing: Timing = TIMING,
+    environment: dict[str, str] | None = None,
+    **compile_options: Any,
+) -> list[Site]:
+    """Store a winner for every region of `model` that the backend has a seed for; the regions."""
+    place = bench()
+    planted = [s for s in sites_seen(model, *inputs, **compile_options) if place.backend.supports(s.workload) is None]
+    for site in planted:
+        seed = source(place.backend.seed(site.workload))
+        record = Record(
+            outcome="winner",
+            workload=site.workload.digest,
+            target=place.target,
+            binding=site.binding,
+            source=seed,
+            tunables=seed.defaults(),
+            timing=timing,
+            environment={**place.environment, **(environment or {})},
+            created="2025-01-01T00:00:00+00:00",
+        )
+        place.store.put(record, site.workload)
+    assert planted, "the model has no region that the backend supports"
+    return planted
+
+
+def broken(seed: KernelSource) -> KernelSource:
+    """A kernel that declines every call."""
+    return replace(
+        seed, text='#include <cstdint>\nextern "C" int accelopt_kernel(void* const*, const int64_t*, int64_t) { return 3; }\n'
+    )

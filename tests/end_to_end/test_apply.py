@@ -1,0 +1,223 @@
+"""Mode "apply": stored kernels are put into real models, and results stay what eager gives."""
+
+from __future__ import annotations
+
+import copy
+import io
+import logging
+from typing import Any
+
+import planting
+import pytest
+import torch
+from planting import Norm
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.utils import counters
+
+import accelopt_compile
+from accelopt_compile.launch import kernels
+
+
+def apply(model: Any, **options: Any) -> Any:
+    return torch.compile(model, backend="accelopt", options={"mode": "apply", **options})
+
+
+def calls() -> tuple[int, int]:
+    """(kernel calls, fallbacks) of this process."""
+    stats = accelopt_compile.stats()
+    return stats["calls"], stats["fallbacks"]
+
+
+def test_is_registered() -> None:
+    """`backend="accelopt"` is found through the entry point."""
+    assert "accelopt" in torch._dynamo.list_backends(exclude_tags=())
+
+
+def test_hits_replace_regions() -> None:
+    """A stored kernel runs in the compiled model, and the result is eager's."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x)
+        torch.testing.assert_close(model(x), apply(model)(x))
+    made, fell_back = calls()
+    assert made >= 1
+    assert 0 == fell_back
+    assert counters["accelopt"]["hit"] >= 1
+
+
+def test_miss_leaves_the_region_to_inductor() -> None:
+    """Without a stored kernel everything runs in Inductor, and the report says MISS."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), apply(model)(x))
+    assert (0, 0) == calls()
+    assert "MISS (mode is apply)" in accelopt_compile.explain()
+
+
+def test_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward regions are served; loss and every gradient are eager's."""
+    model, x = Norm(), torch.randn(6, 64, requires_grad=True)
+    planting.plant(model, x)
+    expected = model(x).square().sum()
+    wanted = torch.autograd.grad(expected, [x, *model.parameters()])
+    actual = apply(model)(x).square().sum()
+    got = torch.autograd.grad(actual, [x, *model.parameters()])
+    torch.testing.assert_close(expected, actual)
+    torch.testing.assert_close(wanted, got)
+    assert calls()[0] >= 2
+    assert 0 == calls()[1]
+
+
+def test_dynamic_sizes() -> None:
+    """One compilation with symbolic sizes serves every size, kernels included, and an empty batch too."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x, dynamic=True)
+        counter = CompileCounterWithBackend("accelopt")
+        compiled = torch.compile(model, backend=counter, dynamic=True, options=None)
+        for rows in (6, 3, 17):
+            batch = torch.randn(rows, 64)
+            torch.testing.assert_close(model(batch), compiled(batch))
+    assert 1 == counter.frame_count
+
+
+def test_no_more_recompilations_than_inductor() -> None:
+    """Over a series of shapes we compile as many graphs as Inductor does."""
+    frames = {}
+    for backend in ("inductor", "accelopt"):
+        torch._dynamo.reset()
+        counter = CompileCounterWithBackend(backend)
+        model = torch.compile(Norm().eval(), backend=counter)
+        with torch.no_grad():
+            for shape in ((2, 64), (5, 64), (2, 3, 64), (1, 64), (4, 2, 64)):
+                model(torch.randn(shape))
+        frames[backend] = counter.frame_count
+    assert frames["inductor"] == frames["accelopt"]
+
+
+def test_convolution_feeding_a_region() -> None:
+    """A region behind a convolution gets declared strides, although Inductor lays the convolution out channels_last."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.BatchNorm2d(16), torch.nn.GELU()).eval()
+    x = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        planting.plant(model, x)
+        torch.testing.assert_close(model(x), apply(model)(x), rtol=1e-4, atol=1e-5)
+    assert 0 == calls()[1]
+
+
+def test_declining_kernel_falls_back() -> None:
+    """A kernel that declines costs a warning, never the result."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x, source=planting.broken)
+        compiled = apply(model)
+        with pytest.warns(kernels.KernelFellBack):
+            actual = compiled(x)
+        torch.testing.assert_close(model(x), actual)
+    assert calls()[1] >= 1
+
+
+def test_other_environment_is_a_miss() -> None:
+    """A kernel proven with another compiler is not launched unproven."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x, environment={"compiler": "somebody else's 1.0"})
+        torch.testing.assert_close(model(x), apply(model)(x))
+    assert (0, 0) == calls()
+
+
+def test_mode_off_is_inductor() -> None:
+    """Mode "off" neither looks up nor records anything."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x)
+        torch.testing.assert_close(model(x), apply(model, mode="off")(x))
+    assert (0, 0) == calls()
+    assert 0 == accelopt_compile.stats()["graphs"]
+
+
+def test_inductor_modes_and_options_reach_inductor() -> None:
+    """`torch.compile(mode=)` strings are Inductor's; an option it does not know is its error."""
+    x = torch.randn(4, 64)
+    with torch.no_grad():
+        model = Norm().eval()
+        compiled = torch.compile(model, backend="accelopt", mode="max-autotune-no-cudagraphs")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ACCELOPT_MODE", "apply")
+            torch.testing.assert_close(model(x), compiled(x), rtol=1e-4, atol=1e-5)
+        with pytest.raises(Exception, match="Unexpected optimization option maxautotune"):
+            apply(Norm(), inductor={"maxautotune": True})(x)
+
+
+def test_unknown_option_is_an_error() -> None:
+    """A misspelt option fails the compilation with the right name."""
+    with pytest.raises(Exception, match="did you mean 'budget_s'"):
+        torch.compile(Norm(), backend="accelopt", options={"budgets": 3})(torch.randn(4, 64))
+
+
+def test_users_own_pass_still_runs() -> None:
+    """A pass that the user gave Inductor runs beside ours."""
+    from torch._inductor import config
+
+    seen: list[int] = []
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad(), config.patch(post_grad_custom_pre_pass=lambda graph: seen.append(len(graph.nodes))):
+        planting.plant(model, x)
+        seen.clear()
+        torch.testing.assert_close(model(x), apply(model)(x))
+    assert seen
+    assert calls()[0] >= 1
+
+
+def test_copy_and_state_of_a_compiled_module() -> None:
+    """A compiled module is copied and saved as with Inductor."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x)
+        compiled = apply(model)
+        expected = compiled(x)
+        twin = copy.deepcopy(compiled)
+        torch.testing.assert_close(expected, twin(x))
+        saved = io.BytesIO()
+        torch.save(compiled.state_dict(), saved)
+        saved.seek(0)
+        other = apply(Norm().eval())
+        other.load_state_dict(torch.load(saved))
+        torch.testing.assert_close(expected, other(x))
+
+
+def test_one_line_a_region(caplog: pytest.LogCaptureFixture) -> None:
+    """Every region has one INFO line with its outcome and speedup."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad(), caplog.at_level(logging.INFO, logger="accelopt_compile"):
+        planted = planting.plant(model, x)
+        caplog.clear()
+        apply(model)(x)
+    lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("region ")]
+    assert len(planted) == sum("HIT 2.00x" in line for line in lines)
+
+
+def test_unreadable_store_is_inductor(tmp_path: Any) -> None:
+    """A cache directory that is a file costs a warning, never the program."""
+    (tmp_path / "file").write_text("not a directory")
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), apply(model, cache_dir=str(tmp_path / "file"))(x))
+
+
+def test_failure_in_our_layer_is_inductor(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no backend works, the user gets Inductor and one warning that says how to get a compiler."""
+    monkeypatch.setenv("CXX", "/nonexistent/compiler")
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), apply(model)(x))
+
+
+def test_explain_counts_what_is_left() -> None:
+    """`explain` says how many nodes stay with Inductor, and why."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        apply(model)(x)
+    assert "left to Inductor" in accelopt_compile.explain()
+    (graph,) = accelopt_compile.explain(structured=True)
+    assert {"graph", "regions", "refused", "seconds"} <= graph.keys()
