@@ -55,11 +55,14 @@ def search(
 
     A pure function of its arguments: two calls with equal ones give equal results. `clock` counts seconds, as the
     budget's does. With the `log` of a run that died and the last state it saved (`resume`, None if it saved none) the
-    run goes on where it was and evaluates nothing twice.
+    run goes on where it was and evaluates nothing twice. A state of the same workload at another binding is left aside:
+    its timings say nothing here.
 
     Raises SearchInterrupted on Ctrl-C, InvalidRecord for a state of another task, and what the proposer or the
     evaluator raise for failures of their own.
     """
+    if resume is not None and dict(resume.binding) != dict(task.binding):
+        resume = None
     run = _Run(task, proposer, evaluator, memory, budget, rng, clock, log, progress, resume)
     try:
         reason = run.open() if resume is None else run.stop()
@@ -243,6 +246,7 @@ class _Run:
         state = SearchState(
             workload=self.task.workload.digest,
             target=self.task.target,
+            binding=dict(self.task.binding),
             seed=self.seed,
             round=self.rounds_done,
             candidates=tuple(self.candidates),

@@ -36,6 +36,7 @@ class SearchState:
 
     workload: str
     target: str
+    binding: Mapping[str, int]
     seed: int
     round: int
     candidates: tuple[Candidate, ...]
@@ -60,6 +61,7 @@ class SearchState:
         return {
             "state_version": STATE_VERSION,
             **plain,
+            "binding": dict(self.binding),
             "candidates": [candidate_json(c) for c in self.candidates],
             "beam": list(self.beam),
             "tried": [tried_json(t) for t in self.tried],
@@ -78,6 +80,7 @@ class SearchState:
             return SearchState(
                 workload=str(data["workload"]),
                 target=str(data["target"]),
+                binding=_numbers(data["binding"]),
                 seed=int(data["seed"]),
                 round=int(data["round"]),
                 candidates=tuple(candidate_from(c) for c in data["candidates"]),
