@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 __all__ = ["main", "run"]
 
+INTERRUPTED = "interrupted; what was found so far is stored, and the same command goes on from there"
+
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code; a user's mistake is one line on stderr, never a traceback."""
@@ -20,7 +22,10 @@ def run(arguments: Sequence[str]) -> int:
     try:
         app(list(arguments), prog_name="accelopt")
     except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if code == 130:  # typer turns Ctrl-C into this by itself
+            report_error(INTERRUPTED)
+        return code
     except (UsageError, UnknownOption, InvalidOption) as failure:
         report_error(str(failure))
         return 2
@@ -28,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
         report_error(str(failure))
         return 1
     except KeyboardInterrupt:
-        report_error("interrupted; what was found so far is stored, and the same command goes on from there")
+        report_error(INTERRUPTED)
         return 130
     return 0
 

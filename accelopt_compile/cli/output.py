@@ -25,7 +25,8 @@ CacheDirOption = Annotated[
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors.")]
 VerboseOption = Annotated[
-    int, typer.Option("--verbose", "-v", count=True, show_default=False, help="More detail; twice for the library's debug log.")
+    int,
+    typer.Option("--verbose", "-v", count=True, show_default=False, help="More detail; twice for everything the library logs."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -44,18 +45,21 @@ class Output:
 
     @staticmethod
     def of(*, as_json: bool, cache_dir: Path | None, quiet: bool, verbose: int) -> Output:
-        """Apply the options every command shares: the store's place goes to the environment, so that children see it too."""
-        import logging
+        """Apply the options every command shares. Store and log level go to the environment, so that children see them."""
+        from accelopt_compile.config import settings_from
 
-        if cache_dir is not None:
-            os.environ["ACCELOPT_CACHE_DIR"] = str(cache_dir.expanduser().absolute())
-        if verbose and not quiet:
-            handler = logging.StreamHandler()
-            handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-            for name in ("accelopt_compile", "accelopt_backends", "accelopt_cache"):
-                logging.getLogger(name).addHandler(handler)
-                logging.getLogger(name).setLevel(logging.DEBUG if verbose > 1 else logging.INFO)
+        place = cache_dir or settings_from().cache_dir  # pyproject's is made explicit here: it would beat the environment
+        if place is not None:
+            os.environ["ACCELOPT_CACHE_DIR"] = str(Path(place).expanduser().absolute())
+        if quiet or verbose > 1:
+            os.environ["ACCELOPT_LOG"] = "quiet" if quiet else "debug"
         return Output(as_json=as_json, level=-1 if quiet else verbose)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Store and log level as settings of a compile, which come before any pyproject.toml."""
+        given = {"cache_dir": os.environ.get("ACCELOPT_CACHE_DIR"), "log": os.environ.get("ACCELOPT_LOG")}
+        return {name: value for name, value in given.items() if value}
 
     def result(self, data: Any) -> None:
         """The command's JSON document; printed with --json alone."""

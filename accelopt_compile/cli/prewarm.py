@@ -36,7 +36,7 @@ def prewarm(
     from accelopt_compile import api
 
     with out.working(f"tuning {factory} for at most {budget_s:.0f} s"):
-        found = api.prewarm(module, inputs, budget_s=budget_s, backward=backward)
+        found = api.prewarm(module, inputs, budget_s=budget_s, backward=backward, **out.settings)
     regions = [asdict(region) for region in found.regions]
     out.result({"factory": factory, "hits": found.hits, "graphs": api.explain(structured=True)})
     show_regions(out, regions)
