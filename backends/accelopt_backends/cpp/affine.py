@@ -160,7 +160,9 @@ def _check_radix(low: Mapping[str, Mono], by: Mono, sizes: Mapping[str, Mono]) -
     bound = ONE
     while remaining:
         for atom, m in remaining.items():
-            if m.divide(bound) is not None and all(o.divide(m * sizes[atom]) is not None for a, o in remaining.items() if a != atom):
+            if m.divide(bound) is not None and all(
+                o.divide(m * sizes[atom]) is not None for a, o in remaining.items() if a != atom
+            ):
                 bound = m * sizes[atom]
                 del remaining[atom]
                 break

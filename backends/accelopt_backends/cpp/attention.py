@@ -30,13 +30,13 @@ _TILE_TUNABLES: Mapping[str, tuple[int, ...]] = {
     "D_TILE": (6, 4, 8, 12),
     "K_BLOCK": (96, 48, 192, 384),
     "EDGE_BLOCK": (24, 12, 48),
-    "UNROLL": (1, 2, 4),
+    "UNROLL": (4, 1, 2),
 }
 _ROW_TUNABLES: Mapping[str, tuple[int, ...]] = {
     "ROW_LIMIT": (8, 4, 16, 32),
-    "ROW_BLOCK": (128, 64, 256, 512),
+    "ROW_BLOCK": (256, 64, 128, 512),
     "DIM_VECS": (8, 4, 2),
-    "PREFETCH": (0, 4, 8, 16),
+    "PREFETCH": (8, 0, 4, 16),
     "MIN_SPLIT": (256, 128, 512),
 }
 _COMMON_TUNABLES: Mapping[str, tuple[int, ...]] = {"GRAIN": (1, 2, 4)}
@@ -141,7 +141,10 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
         "TWO_PASS": int(structure.get("softmax") == "two_pass"),
         "SPLIT_KEYS": int(structure.get("decode") == "split"),
     }
-    lines = ["// Attention: out = softmax(q k^T * scale + mask) v, for one call of every batch and head.", "// Written by the seed."]
+    lines = [
+        "// Attention: out = softmax(q k^T * scale + mask) v, for one call of every batch and head.",
+        "// Written by the seed.",
+    ]
     lines += [f"#define {name} {value}" for name, value in defines.items()]
     for name, values in tunables.items():
         lines.append(f"#ifndef {name}\n#define {name} {values[0]}  // {', '.join(map(str, values))}\n#endif")

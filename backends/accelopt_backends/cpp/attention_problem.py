@@ -200,7 +200,7 @@ class _Finder:
         view = View(source=ref, offset=ZERO, dims=tuple(((n, t),) for n, t in zip(sizes, tags, strict=True)))
         for node in chain:
             view = apply_view(node, view, self.workload)
-        found = {name: ZERO for name in axes}
+        found = dict.fromkeys(axes, ZERO)
         for factors, stride in zip(view.dims, spec.strides, strict=True):
             inner = Size.of(stride, self.workload.symbols)
             for size, tag in reversed(factors):

@@ -157,7 +157,7 @@ VIEW_OPS = RESHAPES | SAME | {"permute", "transpose", "t", "expand", "slice", "s
 
 
 def op_name(node: Node) -> str:
-    """"permute" of "aten.permute.default"."""
+    """ "permute" of "aten.permute.default"."""
     return node.op.split(".")[1]
 
 

@@ -31,10 +31,27 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
         lines, needed = write_nest(graph, nest, number, choices, done, _exports(nests, number))
         sections |= needed
         body += lines
-        done.update({v: "" for v in [*nest.reductions, *nest.accumulations]})
+        done.update(dict.fromkeys([*nest.reductions, *nest.accumulations], ""))
     used = _used_tunables("\n".join(body))
     text = "\n".join([*_header(workload), prelude(sections), *_tunable_lines(used), "", *_entry(workload, body)]) + "\n"
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
+
+
+def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
+    """Structural choices that change this workload's text, default first."""
+    default = render(workload, {})
+    chosen = {}
+    for name, values in GRAMMAR.items():
+        texts = {default.text}
+        kept = [values[0]]
+        for value in values[1:]:
+            text = render(workload, {name: value}).text
+            if text not in texts:
+                texts.add(text)
+                kept.append(value)
+        if len(kept) > 1:
+            chosen[name] = tuple(kept)
+    return chosen
 
 
 def _exports(nests: list[Nest], number: int) -> set[Val]:

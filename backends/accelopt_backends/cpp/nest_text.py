@@ -33,7 +33,9 @@ class Choices:
     stores: str = "cached"
 
 
-def write_nest(graph: Graph, nest: Nest, number: int, choices: Choices, done: Mapping[Val, str], exports: set[Val]) -> tuple[list[str], set[str]]:
+def write_nest(
+    graph: Graph, nest: Nest, number: int, choices: Choices, done: Mapping[Val, str], exports: set[Val]
+) -> tuple[list[str], set[str]]:
     """(lines, prelude sections) of one nest."""
     shape = Shape()
 
@@ -55,7 +57,9 @@ def write_nest(graph: Graph, nest: Nest, number: int, choices: Choices, done: Ma
         shape.buffered = {
             key
             for key, passes in writer.seen.items()
-            if len(passes) > 1 and graph.vals[key[0]].lane == "f" and (writer.heavy[key] or choices.keep == "all")
+            if len(passes) > 1
+            and graph.vals[key[0]].lane == "f"
+            and (writer.heavy[key] or choices.keep == "all")
             and (choices.keep != "all" or graph.vals[key[0]].kind != "input" or graph.vals[key[0]].dtype != "f32")
         }
         while shape.buffered:
@@ -152,7 +156,7 @@ class NestText:
         pad = "  " * depth
         out += [pad + line for line in w.lines["inner"]]
         out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) {{")
-        out.append(pad + "  _Pragma(\"GCC unroll 16\") for (int u = 0; u < b.N; ++u) {")
+        out.append(pad + '  _Pragma("GCC unroll 16") for (int u = 0; u < b.N; ++u) {')
         out.append(pad + "    const int64_t k = j + u * VEC;")
         out += [pad + "    " + line for line in w.lines["body"]]
         out += [pad + "  }", pad + "});"]
@@ -186,7 +190,9 @@ class NestText:
             largest = "true" if kind == "argmax" else "false"
             start = "-__builtin_inff()" if kind == "argmax" else "__builtin_inff()"
             say(f"const vf y{n} = whole(b, {name}, left, {start});")
-            say(f"const vi won{n} = whole(b, better<{largest}>(y{n}, best{n}[u]) | ((at{n}[u] < 0) & (y{n} == best{n}[u])), left, false);")
+            say(
+                f"const vi won{n} = whole(b, better<{largest}>(y{n}, best{n}[u]) | ((at{n}[u] < 0) & (y{n} == best{n}[u])), left, false);"
+            )
             say(f"best{n}[u] = where(won{n}, y{n}, best{n}[u]); at{n}[u] = where(won{n}, lane32() + (int)k, at{n}[u]);")
             return
         neutral = INIT[kind, red.args[0].lane]
@@ -308,7 +314,9 @@ class NestText:
         vector = w.sizes[w.row[-1]] if w.row else ONE
         if self.blocked:
             out.append(f"  const int64_t blocks = ({vector.c()} + BLOCK - 1) / BLOCK, items = ({count.c()}) * blocks;")
-            out.append(f"  const int64_t n = slices(threads, items, 1 + GRAIN / ({vector.c()} < BLOCK ? 1 + {vector.c()} : BLOCK));")
+            out.append(
+                f"  const int64_t n = slices(threads, items, 1 + GRAIN / ({vector.c()} < BLOCK ? 1 + {vector.c()} : BLOCK));"
+            )
         else:
             out.append(f"  const int64_t items = {count.c()};")
             out.append(f"  const int64_t n = slices(threads, items, 1 + GRAIN / (1 + {length.c()}));")

@@ -13,12 +13,57 @@ Result = Sequence[Val | None]
 Rule = Callable[[Graph, Node], Result]
 
 # Element-wise operators whose C++ name in the prelude is the ATen name; arity is the operands'.
-_SAME = (
-    "neg abs exp exp2 log log1p log2 expm1 sqrt rsqrt reciprocal sigmoid tanh erf relu sin cos floor ceil trunc round sign isnan isinf"
-    " maximum minimum atan2 square fma"
-).split()
+_SAME = [
+    "neg",
+    "abs",
+    "exp",
+    "exp2",
+    "log",
+    "log1p",
+    "log2",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+    "erf",
+    "relu",
+    "sin",
+    "cos",
+    "floor",
+    "ceil",
+    "trunc",
+    "round",
+    "sign",
+    "isnan",
+    "isinf",
+    "maximum",
+    "minimum",
+    "atan2",
+    "square",
+    "fma",
+]
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_ALWAYS_FLOAT = set("exp exp2 log log1p log2 expm1 sqrt rsqrt reciprocal sigmoid tanh erf sin cos atan2".split())
+_ALWAYS_FLOAT = set(
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "log2",
+        "expm1",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "sigmoid",
+        "tanh",
+        "erf",
+        "sin",
+        "cos",
+        "atan2",
+    ]
+)
 
 
 def translate(g: Graph, node: Node) -> Result:
@@ -436,7 +481,6 @@ def _addc(op: str) -> Rule:
         return [g.point("add", [a, product], out)]
 
     return rule
-
 
 
 RULES: dict[str, Rule] = {

@@ -1,0 +1,112 @@
+"""The C++ backend: kernels for CPUs, generated from the region, built by the system's compiler, called through a plain C ABI."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from accelopt_backends.base import Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.cpp import attention, kernel, screening, toolchain
+from accelopt_backends.cpp import roofline as rooflines
+from accelopt_backends.cpp.affine import Unsupported
+from accelopt_compile.errors import ToolchainMissing
+from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
+
+
+class CppBackend:
+    """See `accelopt_backends.base.Backend` for the contract of every method."""
+
+    name = "cpp"
+
+    def probe(self) -> Ready | Missing:
+        try:
+            chain = toolchain.find()
+        except ToolchainMissing as missing:
+            return Missing(why=str(missing), how=toolchain.INSTALL_HINT)
+        return Ready(target=chain.target, environment={"compiler": chain.version, "march": " ".join(chain.march)})
+
+    def supports(self, workload: Workload) -> str | None:
+        if attention.matches(workload) is True:
+            return None
+        try:
+            _rendered(workload.to_text(), ())
+        except Unsupported as reason:
+            return str(reason)
+        return None
+
+    def seed(self, workload: Workload) -> KernelSource:
+        return self.render(workload, {})
+
+    def grammar(self, workload: Workload) -> Mapping[str, tuple[str, ...]]:
+        if attention.matches(workload) is True:
+            return attention.grammar(workload)
+        return kernel.grammar(workload)
+
+    def render(self, workload: Workload, structure: Mapping[str, str]) -> KernelSource:
+        grammar = self.grammar(workload)
+        for name, value in structure.items():
+            if value not in grammar.get(name, ()):
+                raise ValueError(f"structure {name}={value!r}; this workload takes {dict(grammar)}")
+        if attention.matches(workload) is True:
+            return attention.render(workload, structure)
+        try:
+            return _rendered(workload.to_text(), tuple(sorted(structure.items())))
+        except Unsupported as reason:
+            raise ValueError(f"no kernel with {dict(structure)}: {reason}") from reason
+
+    def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:
+        if any(name not in source.tunables for name in tunables):
+            return False
+        if "Q_VECS" in source.tunables or "ROW_BLOCK" in source.tunables:
+            return attention.valid(source, tunables)
+        return all(0 <= value < 1 << 20 for value in tunables.values())
+
+    def screen(self, source: KernelSource) -> Sequence[Refusal]:
+        return screening.screen(source)
+
+    def build(self, source: KernelSource, tunables: Mapping[str, int], workdir: str) -> Artifact:
+        import time
+
+        start = time.perf_counter()
+        key = sha256_text(source.text + repr(sorted(tunables.items())))[:24]
+        path, _ = toolchain.compile_shared(source.text, tunables=tunables, workdir=workdir, name=f"k{key}")
+        return Artifact(
+            path=str(path),
+            source_digest=source.digest,
+            tunables=dict(tunables),
+            features=toolchain.object_features(path),
+            build_s=time.perf_counter() - start,
+        )
+
+    def load(self, artifact: Artifact) -> Kernel:
+        function = ctypes.CDLL(artifact.path).accelopt_kernel
+        function.restype = ctypes.c_int
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+
+        def call(pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
+            tensors = (ctypes.c_void_p * len(pointers))(*pointers)
+            symbols = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+            return int(function(tensors, symbols, threads))
+
+        call.function = function  # type: ignore[attr-defined]
+        return call
+
+    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+        return rooflines.roofline(workload, binding, threads)
+
+    def guide(self) -> Mapping[str, Any]:
+        return {"abi": 'extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads)'}
+
+    def features(self, artifact: Artifact) -> Mapping[str, Any]:
+        """What the disassembly says of a built kernel (see toolchain.disassembly_features)."""
+        return {**artifact.features, **toolchain.disassembly_features(Path(artifact.path))}
+
+
+@lru_cache(maxsize=256)
+def _rendered(workload_text: str, structure: tuple[tuple[str, str], ...]) -> KernelSource:
+    import json
+
+    return kernel.render(Workload.from_json(json.loads(workload_text)), dict(structure))

@@ -1,0 +1,94 @@
+"""The least time a workload could take here: bytes moved once over measured bandwidth, flops over measured peak.
+
+Measured by two small kernels, once per process (about 0.2 s). Bandwidth is taken on 128 MiB, so on processors with a
+larger last-level cache it is the cache's: the bound is then optimistic, never too strict.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import tempfile
+import time
+from functools import lru_cache
+
+from accelopt_backends.base import Roofline
+from accelopt_backends.cpp.expressions import SIZEOF
+from accelopt_backends.cpp.toolchain import compile_shared
+from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
+from accelopt_compile.records import Binding, Workload, evaluate_dim
+
+_PROBE = """
+typedef float v __attribute__((vector_size(64), aligned(4), may_alias));
+extern "C" float read_all(const float* p, long n) {
+  v a[8] = {};
+  for (long i = 0; i + 128 <= n; i += 128) for (int u = 0; u < 8; ++u) a[u] += *(const v*)(p + i + 16 * u);
+  float s = 0; for (int u = 0; u < 8; ++u) for (int k = 0; k < 16; ++k) s += a[u][k];
+  return s;
+}
+extern "C" float multiply_add(const float* p, long n) {
+  v a[12]; for (int u = 0; u < 12; ++u) a[u] = *(const v*)p;
+  v x = *(const v*)(p + 16), y = *(const v*)(p + 32);
+  for (long i = 0; i < n; ++i) for (int u = 0; u < 12; ++u) a[u] = a[u] * x + y;
+  float s = 0; for (int u = 0; u < 12; ++u) s += a[u][0];
+  return s;
+}
+"""
+_FALLBACK = (20e9, 40e9)
+
+
+@lru_cache(maxsize=1)
+def peaks() -> tuple[float, float]:
+    """(bytes a second, float32 flops a second) of one thread: the best of three short runs each."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="accelopt-peaks-") as folder:
+            path, _ = compile_shared(_PROBE, tunables={}, workdir=folder, name="peaks")
+            library = ctypes.CDLL(str(path))
+    except (ToolchainFailed, ToolchainMissing, OSError):
+        return _FALLBACK
+    count = 32 * 1024 * 1024
+    memory = (ctypes.c_float * count)()
+    turns = 1_000_000
+    reading = min(_timed(library.read_all, memory, count) for _ in range(3))
+    adding = min(_timed(library.multiply_add, memory, turns) for _ in range(3))
+    return 4 * count / reading, 2 * 12 * 16 * turns / adding
+
+
+def _timed(function: ctypes._NamedFuncPointer, memory: ctypes.Array[ctypes.c_float], n: int) -> float:
+    function.restype = ctypes.c_float
+    start = time.perf_counter()
+    function(memory, ctypes.c_long(n))
+    return time.perf_counter() - start
+
+
+def roofline(workload: Workload, binding: Binding, threads: int) -> Roofline:
+    """Seconds that neither memory nor arithmetic can beat, and which of them binds."""
+    bandwidth, flops = peaks()
+    memory = sum(
+        SIZEOF[s.dtype] * math.prod(evaluate_dim(d, binding) for d, stride in zip(s.shape, s.strides, strict=True) if stride != 0)
+        for s in [*_read_whole(workload), *workload.output_specs]
+    ) / (bandwidth * threads)
+    compute = attention_flops(workload, binding) / (flops * threads)
+    return Roofline(seconds=max(memory, compute), bound="memory" if memory >= compute else "compute")
+
+
+def _read_whole(workload: Workload) -> list:  # type: ignore[type-arg]
+    """Inputs that must be read in full: tables that are only looked up do not count."""
+    looked_up = {
+        n.args[0].index
+        for n in workload.nodes
+        if n.op.split(".")[1] in ("embedding", "index", "gather", "index_select") and getattr(n.args[0], "kind", "") == "i"
+    }
+    return [s for k, s in enumerate(workload.inputs) if k not in looked_up]
+
+
+def attention_flops(workload: Workload, binding: Binding) -> float:
+    """4 * batch * heads * queries * keys * dims per attention, half of it when causal."""
+    total = 0.0
+    for n in workload.nodes:
+        if n.op.startswith("aten._scaled_dot_product_flash_attention_for_cpu"):
+            q, k = (workload.spec_of(a) for a in n.args[:2])
+            b, h, s, d = (evaluate_dim(x, binding) for x in q.shape)
+            causal = bool(n.args[4]) if len(n.args) > 4 else bool(dict(n.kwargs).get("is_causal", False))
+            total += 4.0 * b * h * s * evaluate_dim(k.shape[2], binding) * d * (0.5 if causal else 1.0)
+    return total
