@@ -36,7 +36,9 @@ class Settings:
     mode: str = _setting("tune", "off: Inductor alone; apply: use the cache, never search; tune: search on a miss", choices=MODES)
     budget_s: float = _setting(60.0, "seconds that the searches of one compile may take together", low=0)
     cache_dir: str | None = _setting(None, "directory of the kernel store (default: ACCELOPT_CACHE_DIR or the user's cache)")
-    backend: str = _setting("auto", "language of the kernels; auto takes the first one that works here", choices=("auto", "cpp"))
+    backend: str = _setting(
+        "auto", "language of the kernels; auto takes the first that works here", choices=("auto", "cpp", "reference")
+    )
     threads: int | None = _setting(None, "threads that kernels are timed with (default: torch.get_num_threads())", low=1)
     seed: int = _setting(0, "seed of the built-in proposer and of the verification inputs", low=0)
     effort: str = _setting("quick", "preset of the search", choices=EFFORTS)

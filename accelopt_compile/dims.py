@@ -418,10 +418,32 @@ RELATIONS: dict[str, Any] = {
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _sdpa,
     **{
         f"aten.{name}": _reduction
-        for name in (
-            "sum.dim_IntList sum.default mean.dim mean.default amax.default amin.default var.correction var_mean.correction "
-            "std.correction prod.dim_int prod.default any.dim any.dims any.default all.dim all.dims all.default logsumexp.default "
-            "argmax.default argmin.default max.dim min.dim max.default min.default aminmax.default"
-        ).split()
+        for name in [
+            "sum.dim_IntList",
+            "sum.default",
+            "mean.dim",
+            "mean.default",
+            "amax.default",
+            "amin.default",
+            "var.correction",
+            "var_mean.correction",
+            "std.correction",
+            "prod.dim_int",
+            "prod.default",
+            "any.dim",
+            "any.dims",
+            "any.default",
+            "all.dim",
+            "all.dims",
+            "all.default",
+            "logsumexp.default",
+            "argmax.default",
+            "argmin.default",
+            "max.dim",
+            "min.dim",
+            "max.default",
+            "min.default",
+            "aminmax.default",
+        ]
     },
 }

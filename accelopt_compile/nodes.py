@@ -54,15 +54,36 @@ _POINTWISE = {
     "aten.masked_fill",
     "prims.fma",
 }
-_REDUCTION = {f"aten.{n}" for n in "sum mean amax amin var var_mean std prod any all logsumexp aminmax max min".split()}
-_SCAN = {f"aten.{n}" for n in "cumsum cumprod argmax argmin topk sort".split()}
-_GATHER = {f"aten.{n}" for n in "embedding gather index index_select cat constant_pad_nd flip scatter".split()}
+_REDUCTION = {
+    f"aten.{n}"
+    for n in ["sum", "mean", "amax", "amin", "var", "var_mean", "std", "prod", "any", "all", "logsumexp", "aminmax", "max", "min"]
+}
+_SCAN = {f"aten.{n}" for n in ["cumsum", "cumprod", "argmax", "argmin", "topk", "sort"]}
+_GATHER = {
+    f"aten.{n}"
+    for n in ["embedding", "gather", "index", "index_select", "cat", "constant_pad_nd", "flip", "scatter", "slice_scatter"]
+}
 _VIEW = {
     f"aten.{n}"
-    for n in (
-        "view reshape _unsafe_view unsqueeze squeeze permute transpose t expand slice select split split_with_sizes unbind "
-        "alias detach lift_fresh"
-    ).split()
+    for n in [
+        "view",
+        "reshape",
+        "_unsafe_view",
+        "unsqueeze",
+        "squeeze",
+        "permute",
+        "transpose",
+        "t",
+        "expand",
+        "slice",
+        "select",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "alias",
+        "detach",
+        "lift_fresh",
+    ]
 }
 _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
 SDPA = "aten._scaled_dot_product_flash_attention_for_cpu"

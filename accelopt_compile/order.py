@@ -15,8 +15,8 @@ import torch
 
 from accelopt_compile.terms import INPUT, Builder, Out, Spec, Term, map_outs, reachable
 
-COMMUTATIVE = {f"aten.{n}.Tensor" for n in "add mul eq ne bitwise_and bitwise_or bitwise_xor".split()} | {
-    f"aten.{n}.default" for n in "maximum minimum logical_and logical_or logical_xor".split()
+COMMUTATIVE = {f"aten.{n}.Tensor" for n in ["add", "mul", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"]} | {
+    f"aten.{n}.default" for n in ["maximum", "minimum", "logical_and", "logical_or", "logical_xor"]
 }
 """Operators whose first two operands may be exchanged (`add` and `mul` carry no alpha in our spelling)."""
 

@@ -101,10 +101,10 @@ def with_problem(report: CompileReport, problem: str) -> CompileReport:
     return replace(report, problem=problem)
 
 
-def announce(report: RegionReport, place: int, total: int) -> None:
+def announce(report: RegionReport, number: int) -> None:
     """One INFO line for a region, and its outcome in torch's counters."""
     count(report.outcome.lower())
-    log.info("region %d/%d %s", place, total, report.line())
+    log.info("region %d: %s", number, report.line())
 
 
 def count(what: str, amount: int = 1) -> None:

@@ -6,11 +6,11 @@ The pass (`graph_pass`) then only looks up.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,17 +20,15 @@ from accelopt_backends.base import Backend, Missing, Ready
 from accelopt_cache.kernel_store import Store
 from accelopt_cache.reuse import reuse
 from accelopt_compile import outcomes, winners
-from accelopt_compile.capture import capture
 from accelopt_compile.config import Settings
-from accelopt_compile.errors import InvalidRecord, ToolchainMissing
+from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.fingerprint import graph_digest
-from accelopt_compile.graph_pass import Choice, choice
+from accelopt_compile.graph_pass import Choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
 from accelopt_compile.outcomes import CompileReport, RegionReport
-from accelopt_compile.partition import Region, nested, partition
-from accelopt_compile.records import Record, Workload, bucket_distance
+from accelopt_compile.records import Record, bucket_distance
 from accelopt_compile.search.budget import Budget, allot
-from accelopt_compile.signature import try_sign
+from accelopt_compile.sites import Site, document, from_document, sites_of
 from accelopt_compile.tuning import Bench, family, operators, tune
 from accelopt_compile.winners import Winner, winner_of
 
@@ -41,23 +39,6 @@ LEAST_SLICE_S = 1.0
 
 HIT_DISTANCE = 2.0
 """A record serves sizes within a factor of 4 of those it was measured at (log2)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    """A distinct region of the graph: a workload at a binding. `cost` ranks it (hotness, any unit); `parts` are the
-    sites that it was merged of, which take its place where it gets no kernel."""
-
-    workload: Workload
-    binding: Mapping[str, int]
-    name: str
-    count: int
-    cost: float
-    parts: tuple[Site, ...] = ()
-
-    @property
-    def choice(self) -> Choice:
-        return choice(self.workload.digest, self.binding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,25 +63,36 @@ class Decided:
     def add(self, site: Site, report: RegionReport) -> None:
         self.reports.append(report)
         self.seen.add(site.choice)
+        outcomes.announce(report, len(self.reports))
+
+
+BACKENDS = {"cpp": "accelopt_backends.cpp:CppBackend", "reference": "accelopt_backends.reference:ReferenceBackend"}
+"""Where each language's backend lives. "reference" is never fast and never chosen by "auto"; it carries tests."""
+
+AUTOMATIC = ("cpp",)
+"""What "auto" tries, in this order."""
 
 
 def bench_for(settings: Settings) -> Bench:
     """The store and the backend of these settings, on this machine. Raises ToolchainMissing where no backend works."""
-    from accelopt_backends.cpp import CppBackend
-
-    backend = CppBackend()
-    ready = backend.probe()
-    if isinstance(ready, Missing):
-        raise ToolchainMissing(f"no backend works here: {backend.name}: {ready.why}; {ready.how}")
-    threads = settings.threads or torch.get_num_threads()
-    return Bench(
-        settings=settings,
-        store=Store.open(settings.cache_dir),
-        backend=backend,
-        target=ready.target,
-        environment=environment_of(ready, threads),
-        threads=threads,
-    )
+    why = []
+    for name in AUTOMATIC if settings.backend == "auto" else (settings.backend,):
+        module, _, attribute = BACKENDS[name].partition(":")
+        backend: Backend = getattr(importlib.import_module(module), attribute)()
+        ready = backend.probe()
+        if isinstance(ready, Missing):
+            why.append(f"{name}: {ready.why}; {ready.how}")
+            continue
+        threads = settings.threads or torch.get_num_threads()
+        return Bench(
+            settings=settings,
+            store=Store.open(settings.cache_dir),
+            backend=backend,
+            target=ready.target,
+            environment=environment_of(ready, threads),
+            threads=threads,
+        )
+    raise ToolchainMissing(f"no backend works here: {'; '.join(why)}")
 
 
 def environment_of(ready: Ready, threads: int) -> dict[str, str]:
@@ -113,13 +105,11 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     started = time.monotonic()
     bench = bench_for(settings)
     digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
-    known = _from_document(bench.store.graph(digest))
+    known = from_document(bench.store.graph(digest))
     sites, refused = known or sites_of(gm, example_inputs)
     if known is None:
-        bench.store.put_graph(digest, _document(sites, refused))
+        bench.store.put_graph(digest, document(sites, refused))
     decided = decide(sites, bench)
-    for place, region in enumerate(decided.reports, 1):
-        outcomes.announce(region, place, len(decided.reports))
     for winner in decided.winners.values():
         winners.adopt(winner, store=bench.store, backend=bench.backend)
     report = CompileReport(
@@ -132,85 +122,6 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
         warm=known is not None,
     )
     return Plan(winners=decided.winners, report=report, store=bench.store, backend=bench.backend)
-
-
-# ---------------------------------------------------------------- what the graph holds
-
-
-def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site], dict[str, int]]:
-    """The distinct regions of all graphs that Inductor would compile for `gm`, hottest first; and how many nodes no
-    region holds, by reason."""
-    found: dict[Choice, Site] = {}
-    refused: Counter[str] = Counter()
-    for captured in capture(gm, example_inputs):
-        parts = partition(captured.graph)
-        refused.update(parts.refused.values())
-        for region in parts.regions:
-            site = _site(region)
-            if isinstance(site, str):
-                refused[site] += len(region.nodes)
-                continue
-            before = found.get(site.choice)
-            if before is not None:
-                site = replace(site, count=before.count + 1, cost=before.cost + site.cost)
-            found[site.choice] = site
-    return sorted(found.values(), key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
-
-
-def _site(region: Region) -> Site | str:
-    """The site of one region, or why it has none."""
-    from accelopt_compile.hotness import cost_us
-
-    signed = try_sign(region)
-    if isinstance(signed, str):
-        return signed
-    parts = [_site(part) for part in nested(region)]
-    return Site(
-        workload=signed.workload,
-        binding=dict(signed.binding),
-        name=region.name,
-        count=1,
-        cost=cost_us(signed.workload, signed.binding),
-        parts=tuple(part for part in parts if not isinstance(part, str)),
-    )
-
-
-def _document(sites: Sequence[Site], refused: Mapping[str, int]) -> dict[str, Any]:
-    """What the store keeps of a graph."""
-    return {"regions": [_site_json(s) for s in sites], "refused": dict(refused)}
-
-
-def _site_json(site: Site) -> dict[str, Any]:
-    return {
-        "workload": site.workload.to_json(),
-        "binding": dict(site.binding),
-        "name": site.name,
-        "count": site.count,
-        "cost": f"{site.cost:.6g}",
-        "parts": [_site_json(p) for p in site.parts],
-    }
-
-
-def _site_from(data: Any) -> Site:
-    return Site(
-        workload=Workload.from_json(data["workload"]),
-        binding={str(k): int(v) for k, v in data["binding"].items()},
-        name=str(data["name"]),
-        count=int(data["count"]),
-        cost=float(data["cost"]),
-        parts=tuple(_site_from(p) for p in data["parts"]),
-    )
-
-
-def _from_document(data: Mapping[str, Any] | None) -> tuple[list[Site], dict[str, int]] | None:
-    """Inverse of `_document`; None for no document or one that another version wrote."""
-    if data is None:
-        return None
-    try:
-        return [_site_from(s) for s in data["regions"]], {str(k): int(v) for k, v in data["refused"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError, InvalidRecord) as failure:
-        log.info("the stored graph is not usable (%s: %s); capturing again", type(failure).__name__, failure)
-        return None
 
 
 # ---------------------------------------------------------------- what each site gets

@@ -82,7 +82,7 @@ class Quotient:
                 return False
             reached[vertex] = None
             stack.extend(v for v in vertex.after if v.rank < high)
-        window = [v for v in self._order[low + 1 : high]]
+        window = list(self._order[low + 1 : high])
         repaired = [*(v for v in window if v not in reached), consumer, *(v for v in window if v in reached)]
         for offset, vertex in enumerate(repaired):
             self._order[low + 1 + offset] = vertex

@@ -232,6 +232,19 @@ def _rule_sdpa(b: Builder, c: Call, specs: tuple[Spec, ...]) -> tuple[Out, ...]:
     return tuple(Out(term, i) for i in range(len(specs)))
 
 
+def _rule_slice_scatter(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
+    """Writing a slice into a constant tensor is padding with that constant."""
+    base, source = c["self"], c["src"]
+    if base.term.op != "aten.full.default" or c["step"] != 1:
+        return None
+    dim, size = c["dim"] % len(base.shape), base.shape[c["dim"]]
+    start, end = _bound(c["start"], size, 0), _bound(c["end"], size, size)
+    if not all(isinstance(v, int) for v in (start, end, size)) or end - start != source.shape[dim]:
+        return None
+    pad = [0, 0] * (len(base.shape) - 1 - dim) + [start, size - end]
+    return b.call("aten.constant_pad_nd.default", (source, tuple(pad), base.term.args[1]), (), specs)
+
+
 Rule = Callable[[Builder, Call, tuple[Spec, ...]], "Out | tuple[Out, ...] | None"]
 
 VIEW_RULES: dict[str, Rule] = {
@@ -249,6 +262,7 @@ VIEW_RULES: dict[str, Rule] = {
     "aten._to_copy": _rule_convert,
     "prims.convert_element_type": _rule_convert,
     "aten.cat": _rule_cat,
+    "aten.slice_scatter": _rule_slice_scatter,
     "aten.full": _rule_full,
     "aten.scalar_tensor": _rule_full,
     "prims.iota": _rule_iota,

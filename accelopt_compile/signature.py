@@ -11,6 +11,7 @@ import torch
 from accelopt_compile.arithmetic import flatten_products
 from accelopt_compile.dims import Dims
 from accelopt_compile.errors import AccelOptError
+from accelopt_compile.family import family_of
 from accelopt_compile.layout import Layouts, stride_class
 from accelopt_compile.nodes import SHORT_DTYPE, hint
 from accelopt_compile.order import Colours, ordered, plain_text
@@ -23,6 +24,9 @@ from accelopt_compile.translate import Translator
 _PRECISION_OPS = ("aten._scaled_dot_product", "aten.mm", "aten.addmm", "aten.bmm", "aten.convolution")
 _ORDER_OPS = ("aten.scatter", "aten.cumsum", "aten.cumprod", "aten.index_put", "aten.sort", "aten.topk")
 _VIEWS = ("aten.reshape.", "aten.permute.", "aten.expand.", "aten.slice.", "aten.select.")
+
+
+__all__ = ["Signed", "SymbolSource", "Unsignable", "family_of", "sign", "try_sign"]
 
 
 class Unsignable(AccelOptError):

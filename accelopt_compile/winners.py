@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import kernels, native
 from accelopt_compile.records import Artifact, KernelSource, Record, Workload, canonical_json, sha256_text
+from accelopt_compile.reference import reference
 
 log = logging.getLogger("accelopt_compile.winners")
 
@@ -97,16 +97,6 @@ def launcher_directory(store: Store) -> Path:
 
 
 def reference_of(workload: Workload) -> kernels.Reference:
-    """`(input..., symbol...) -> outputs`: the region in eager, in its own dtypes."""
-    from accelopt_compile.evaluate.reference import reference_module
-
-    @functools.lru_cache(maxsize=16)
-    def module(sizes: tuple[int, ...]) -> Any:
-        return reference_module(workload, dict(zip(workload.symbols, sizes, strict=True)))
-
-    def run(*args: Any) -> tuple[Any, ...]:
-        inputs = len(workload.inputs)
-        outputs: tuple[Any, ...] = tuple(module(tuple(args[inputs:]))(*args[:inputs]))
-        return outputs
-
-    return run
+    """`(input..., symbol...) -> outputs`: the region in eager, in its own dtypes; made on the first call."""
+    made = functools.cache(functools.partial(reference, workload))
+    return lambda *args: made()(*args)

@@ -28,7 +28,7 @@ FAMILIES = (
     "logits",
     "nonfinite",
 )
-QUICK_FAMILIES = ("normal", "logits", "offset", "constant_rows")
+QUICK_FAMILIES = ("normal", "logits", "offset", "constant_rows", "nonfinite")
 EVERYWHERE = ("normal", "tiny", "large", "uniform", "small_ints")
 """Families that apply to every float input; the others shape the largest inputs and leave weights and biases normal."""
 

@@ -11,10 +11,8 @@ import torch
 from accelopt_compile.evaluate.reference import DTYPES
 from accelopt_compile.records import Binding, Workload
 
-try:
-    from torch._C._dynamo.guards import _empty_strided_cpu as _empty  # what Inductor's own code allocates with
-except ImportError:
-    _empty = torch.empty_strided
+_empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", torch.empty_strided)
+"""What Inductor's own generated code allocates with."""
 
 
 def allocating_call(

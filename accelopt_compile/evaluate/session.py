@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -10,20 +9,22 @@ from typing import Any
 
 import torch
 
-from accelopt_compile.evaluate import timing
+from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.evaluate.answers import Answer, Answers, Case
 from accelopt_compile.evaluate.baseline import Baselines
-from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded, bits_equal
+from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, bits_equal
 from accelopt_compile.evaluate.compare import judge
 from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, bindings_to_try
-from accelopt_compile.evaluate.launching import allocating_call
-from accelopt_compile.records import Stage, Timing, Workload
+from accelopt_compile.evaluate.stopwatch import Stopwatch
+from accelopt_compile.records import Stage, Workload
 
 Kernel = Any
 Passed = set[tuple[tuple[tuple[str, int], ...], str]]
 """(binding, family) of the cases that a kernel got right so far."""
 CALLS = {"quick": 5, "full": 20}
 PROBES = {"quick": 8, "full": 16}
+PROBED_ELEMENTS = 1 << 18
+"""Above this many elements 8 probes do: with as many elements to share the bias of a few, more would cost seconds."""
 LARGE_ELEMENTS = 4 << 20
 BINDING_BYTES = 1 << 30
 
@@ -54,9 +55,8 @@ class Session:
         self._threads, self._seed, self._call_s, self._progress = threads, seed, call_s, progress
         self._answers = Answers(workload)
         self.baselines = Baselines(workload, binding)
-        self._medians: dict[str, float] = {}
-        self._noise: float | None = None
-        self._random = random.Random(seed)
+        self._stopwatch = Stopwatch(workload, binding, self.baselines, threads=threads, seed=seed)
+        self._timed_seed = seed + 7919
 
     # ------------------------------------------------------------ verification
 
@@ -86,7 +86,7 @@ class Session:
         passed: Passed = set()
         try:
             for case in self.cases(effort, seeds):
-                answer = self._answers.get(case, probes=PROBES[effort])
+                answer = self._answers.get(case, probes=self._probes(case, effort))
                 if isinstance(answer, str):
                     skipped += 1
                     continue
@@ -150,6 +150,9 @@ class Session:
             except Wrong as wrong:
                 raise Wrong(wrong.stage, wrong.reason + ", inputs one element off alignment", wrong.diagnosis) from wrong
 
+    def _probes(self, case: Case, effort: str) -> int:
+        return PROBES["quick" if self._elements(dict(case.binding)) > PROBED_ELEMENTS else effort]
+
     def _elements(self, binding: Mapping[str, int]) -> int:
         total = 0
         for spec in (*self._workload.inputs, *self._workload.output_specs):
@@ -162,96 +165,24 @@ class Session:
     # ------------------------------------------------------------ timing
 
     def time(self, kernel: Kernel, effort: str, *, inductor: bool) -> dict[str, Any]:
-        """Time `kernel` against the better baseline; the outputs of timed calls must be right too."""
-        protocol = timing.FULL if effort == "full" else timing.QUICK
-        clock = timing.clock_for(self._threads)
-        medians = self.baseline_medians(inductor=inductor)
-        better = min(medians, key=lambda name: medians[name])
-        target = tuple(sorted(self._binding.items()))
-        seed = self._seed + 7919 if effort == "quick" else secrets.randbits(62)
-        answer = self._answers.get(Case(target, "normal", seed), probes=4)
-        if isinstance(answer, str):
-            return {"rejected": [Stage.NUMERICS.value, "the timed inputs have no answer", answer]}
-        wrote: list[list[torch.Tensor]] = []
-
-        def check(call: timing.Call) -> None:
-            results: Any = call()
-            wrote.append([r.contiguous() for r in results])
-
-        try:
-            with torch.no_grad():
-                paired = timing.measure(
-                    lambda: allocating_call(kernel, self._workload, self._binding, self._fresh(answer), self._threads),
-                    lambda: self._baseline_call(better, answer),
-                    protocol,
-                    clock=clock,
-                    generator=self._random,
-                    after_block=lambda call: check(call) if not wrote or effort == "full" else None,
-                )
-                medians = medians | {better: paired.base_us}
-                noise = self._measured_noise(better, answer, effort, clock)
-            for results in (wrote[0], wrote[-1]):
-                found = judge(results, answer.expected)
-                if found.fault:
-                    raise Wrong(Stage.CHEAT, "wrong result after timing, right before it", found.fault)
-        except Wrong as wrong:
-            return {"rejected": [wrong.stage.value, wrong.reason, wrong.diagnosis]}
-        return {
-            "timing": asdict(
-                Timing(
-                    kernel_us=paired.ours_us,
-                    baselines_us=medians,
-                    speedup=paired.ratio,
-                    low=paired.low,
-                    high=paired.high,
-                    blocks=paired.blocks,
-                    threads=self._threads,
-                    noise=noise,
-                )
-            )
-        }
+        """{"timing": {...}} of `kernel` against the better baseline, or {"rejected": [...]}: what timed calls write must
+        be right too."""
+        answer = self._timed_answer(self._timed_seed if effort == "quick" else secrets.randbits(62))
+        found, fault = self._stopwatch.time(kernel, answer, effort, inductor=inductor)
+        if fault:
+            return {"rejected": [Stage.CHEAT.value, "wrong result after timing, right before it", fault]}
+        return {"timing": asdict(found)}
 
     def baseline_medians(self, *, inductor: bool) -> dict[str, float]:
         """Median microseconds of each baseline at the binding; measured once."""
-        if not self._medians:
-            answer = self._answers.get(Case(tuple(sorted(self._binding.items())), "normal", self._seed + 7919), probes=4)
-            if isinstance(answer, str):
-                raise RuntimeError(f"the baseline has no inputs: {answer}")
-            names = ["eager"] + (["inductor"] if inductor and self.baselines.inductor() is not None else [])
-            clock = timing.clock_for(self._threads)
-            with torch.no_grad():
-                for name in names:
-                    call = self._baseline_call(name, answer)
-                    count, _ = timing.repeats(call, clock)
-                    samples = sorted(timing.sample(call, count, clock) for _ in range(7))
-                    self._medians[name] = samples[3] / 1e3
-        return dict(self._medians)
+        return self._stopwatch.medians(self._timed_answer(self._timed_seed), inductor=inductor)
 
-    def _measured_noise(self, name: str, answer: Answer, effort: str, clock: timing.Clock) -> float:
-        """The A/A noise of the baseline: measured once for quick evaluations, anew for full ones."""
-        if self._noise is None or effort == "full":
-            self._noise = timing.noise(
-                lambda: self._baseline_call(name, answer), timing.QUICK, clock=clock, generator=self._random
-            )
-        return self._noise
-
-    def _baseline_call(self, name: str, answer: Answer) -> timing.Call:
-        inputs = self._fresh(answer)
-        compiled = self.baselines.inductor() if name == "inductor" else None
-        if compiled is not None:
-            return lambda: compiled(list(inputs))
-        return lambda: self.baselines.eager(inputs)
-
-    def _fresh(self, answer: Answer) -> list[torch.Tensor]:
-        """The timed inputs in new memory, each after a random padding, so that placement differs from block to block."""
-        fresh = []
-        for x in answer.inputs:
-            padding = torch.empty(self._random.randrange(1, 64) * 1024, dtype=torch.uint8)
-            guarded = Guarded(x.dtype, x.shape, x.stride())
-            guarded.write(x, GUARDS[0])
-            fresh.append(guarded.tensor)
-            del padding
-        return fresh
+    def _timed_answer(self, seed: int) -> Answer:
+        """Inputs that are timed; never those of a check. Raises InvalidRecord when the workload has no usable inputs."""
+        answer = self._answers.get(Case(tuple(sorted(self._binding.items())), "normal", seed), probes=4)
+        if isinstance(answer, str):
+            raise InvalidRecord(f"nothing can be timed: {answer}")
+        return answer
 
 
 def _check_memory(buffers: Buffers, run: int, case: Case) -> None:

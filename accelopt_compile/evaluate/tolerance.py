@@ -3,7 +3,9 @@
 For one output: g is the reference in float64 on the inputs as given, r is eager, u the unit roundoff of the output's
 dtype, K the elements reduced into one output, S the change of g when the inputs are moved by half a unit in the last
 place (rms over random probes, so that an ill-conditioned element is allowed more and a well-conditioned one is not).
-A = (32 + 4 sqrt K) S, and S at the low precision on top where the workload rounds to half precision on its way.
+A = (32 + 4 sqrt K) S, and S at the low precision on top where the workload rounds to half precision on its way. On top
+of the rounding of g itself comes sqrt K u |g| (u of float32 at most): the order in which K terms are summed is free, and
+S does not see it where the summed terms hardly depend on the inputs (softmax of tiny inputs).
 """
 
 from __future__ import annotations
@@ -113,21 +115,22 @@ def allow(
     if moved_low is not None:
         a = a + (moved_low if finite is None else torch.where(mask, moved_low, 0.0))
     e, size = d.abs(), g.abs()
-    limit = factor * e + a + 2 * unit * size + tiny
+    summed = math.sqrt(max(reduced, 1)) * min(unit, UNIT[torch.float32])
+    limit = factor * e + a + (2 * unit + summed) * size + tiny
     count = max(g.numel(), 1)
 
     def rms(x: torch.Tensor) -> float:
-        return float(x.square().sum() / count) ** 0.5
+        return math.sqrt(float(x.square().sum()) / count)
 
-    largest = factor * _max(e) + _max(a) + 2 * unit * _max(size) + tiny
-    projections, norms = _projections(d, g, a, unit)
+    largest = factor * _max(e) + _max(a) + (2 * unit + summed) * _max(size) + tiny
+    projections, norms = _projections(d, g, a, unit + summed)
     return Allowance(
         golden=golden,
         eager=eager.contiguous(),
         limit=limit,
         finite=finite,
         largest=largest,
-        rms=factor * rms(e) + 0.35 * rms(a) + 0.75 * unit * rms(g) + tiny,
+        rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + tiny,
         projections=projections,
         norms=norms,
     )

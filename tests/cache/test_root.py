@@ -164,3 +164,9 @@ def test_the_default_root_is_under_the_users_cache(monkeypatch: pytest.MonkeyPat
     assert tmp_path / "accelopt" == layout.default_root({})
     monkeypatch.chdir(tmp_path)
     assert tmp_path.resolve() / "relative" == Store.open("relative/").root
+
+
+def test_the_store_imports_without_torch(child: Child) -> None:
+    """A look-up must not cost the import of a framework."""
+    out, err = child("modules").communicate()
+    assert "False" == out.strip(), err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,4 +54,4 @@ def test_an_allotment_gives_away_all_and_no_more(costs: dict[str, float], total_
     expected = total_s if any(costs.values()) else 0.0
     assert abs(expected - sum(slices.values())) <= 1e-6 * (1 + total_s)
     ordered = sorted(costs, key=lambda name: -costs[name])
-    assert all(slices[a] >= slices[b] - 1e-9 or costs[a] == costs[b] for a, b in zip(ordered, ordered[1:], strict=False))
+    assert all(slices[a] >= slices[b] - 1e-9 or costs[a] == costs[b] for a, b in pairwise(ordered))

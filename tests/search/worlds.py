@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from accelopt_compile.events import Log, MemoryLog
@@ -50,10 +50,11 @@ class World:
     proposer: Proposer = field(default_factory=BuiltinProposer)
     log: Log = field(default_factory=MemoryLog)
     states: list[SearchState] = field(default_factory=list)
+    made_by: Callable[..., SimulatedEvaluator] = SimulatedEvaluator
 
     def __post_init__(self) -> None:
         landscape = Landscape(family=self.family, workload=self.number, start=self.start)
-        self.evaluator = SimulatedEvaluator(landscape=landscape, seed=self.seed)
+        self.evaluator = self.made_by(landscape=landscape, seed=self.seed)
         self.clock = self.evaluator.clock
         self.memory = Memory(prior=self.prior)
         self.task = simulated_task(self.number, family=self.family, settings=self.settings)

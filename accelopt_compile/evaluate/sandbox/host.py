@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.limits import Limits
@@ -145,7 +145,7 @@ class Child:
         if self._printed > self._limits.flood_bytes:
             self._fail(f"printed more than {self._limits.flood_bytes >> 20} MiB", note=note)
 
-    def _fail(self, what: str, *, note: str, timed_out: bool = False) -> Any:
+    def _fail(self, what: str, *, note: str, timed_out: bool = False) -> NoReturn:
         with contextlib.suppress(OSError, KeyError, ValueError, ChildFailed):
             if not timed_out and self._printed <= self._limits.flood_bytes:
                 self._take_output(note)

@@ -8,6 +8,7 @@ runs it dry first to learn those.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -300,7 +301,7 @@ def mergeable(writer: NestWriter) -> tuple[str, str] | None:
     nest = writer.nest
     order = [*writer.par, *writer.row]
     tied = bool(nest.reductions or any(row_level(nest, r) for r in [*nest.stores, *nest.accumulations]) or writer.scans)
-    for outer, inner in zip(order, order[1:], strict=False):
+    for outer, inner in itertools.pairwise(order):
         if tied and outer in writer.par and inner in writer.row:
             continue
         size = writer.sizes[inner]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -142,7 +143,7 @@ class NestText:
         if size.static is None:
             raise Unsupported("a concatenation along a symbolic size")
         marks = [0, *sorted(c for c in w.shape.cuts if 0 < c < size.static), size.static]
-        return [(str(a), str(b), Segment(w.row[-1], a, b)) for a, b in zip(marks, marks[1:], strict=False)]
+        return [(str(a), str(b), Segment(w.row[-1], a, b)) for a, b in itertools.pairwise(marks)]
 
     def sweep(self, low: str, high: str) -> None:
         w = self.w
@@ -303,7 +304,7 @@ class NestText:
     # ------------------------------------------------------------ the frame around rows
 
     def frame(self, rows: list[str]) -> list[str]:
-        w, nest = self.w, self.nest
+        w, _nest = self.w, self.nest
         count = ONE
         for a in w.par:
             count = count * w.sizes[a]

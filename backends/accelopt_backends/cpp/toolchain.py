@@ -101,7 +101,7 @@ def _processor() -> tuple[str, tuple[str, ...]]:
 def _usable_flags(compiler: str, march: tuple[str, ...]) -> tuple[tuple[str, ...] | None, str]:
     probe = (
         "typedef float v __attribute__((vector_size(32)));\n"
-        'extern "C" int f(v* x) { auto g = [&]<int N>() { *x += N; }; g.template operator()<1>(); return 0; }\n'
+        'extern "C" int f(v* x) { auto g = [&]<int N>() { *x += 1.0f * N; }; g.template operator()<1>(); return 0; }\n'
     )
     command = [compiler, *BASE_FLAGS, "-O1", *march, "-x", "c++", "-", "-o", os.devnull]
     done = _run(command, timeout=60, source=probe)

@@ -45,8 +45,7 @@ _SAME = [
     "fma",
 ]
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_ALWAYS_FLOAT = set(
-    [
+_ALWAYS_FLOAT = {
         "exp",
         "exp2",
         "log",
@@ -62,8 +61,7 @@ _ALWAYS_FLOAT = set(
         "sin",
         "cos",
         "atan2",
-    ]
-)
+    }
 
 
 def translate(g: Graph, node: Node) -> Result:
