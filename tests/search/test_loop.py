@@ -1,0 +1,224 @@
+"""The loop from seed to winner."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import pytest
+
+from accelopt_compile.errors import InvalidOption
+from accelopt_compile.events import MemoryLog
+from accelopt_compile.records import Accepted, Candidate, KernelSource, Plan, Rejected, Stage, Verdict
+from accelopt_compile.search import NoSource, SearchSettings, SearchTask
+from accelopt_compile.search.builtin import BuiltinProposer
+from accelopt_compile.search.simulated import SimulatedBackend, SimulatedEvaluator
+from accelopt_compile.search.trials import Effort
+from tests.search.worlds import World, experience
+
+BROKEN = "#error broken\n"
+
+
+class Breaking(BuiltinProposer):
+    """Writes every kernel broken; its fixer needs `fixes` goes to mend one."""
+
+    def __init__(self, fixes: int) -> None:
+        self.fixes = fixes
+
+    def attempt(
+        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, rng: random.Random
+    ) -> Sequence[KernelSource | NoSource]:
+        given = super().attempt(task, parent, plan, count, rng)
+        return [replace(s, text=BROKEN * self.fixes + s.text) for s in given if not isinstance(s, NoSource)]
+
+    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, rng: random.Random) -> KernelSource | None:
+        return replace(source, text=source.text.removeprefix(BROKEN))
+
+
+@dataclass(kw_only=True)
+class Refusing(SimulatedEvaluator):
+    """A toolchain that refuses every source with `refused` in it; with `in_full`, only at the final evaluation."""
+
+    refused: str = BROKEN
+    in_full: bool = False
+
+    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict:
+        verdict = super().evaluate(source, tunables, effort=effort)
+        bad = self.refused in source.text and (effort == "full" or not self.in_full)
+        return Rejected(stage=Stage.BUILD, reason="does not compile") if bad else verdict
+
+
+def test_a_search_finds_a_kernel_well_above_its_seed() -> None:
+    """On five landscapes the winner is proven in full and at least 1.5x as fast as the seed."""
+    for number in range(5):
+        result = World(number=number).run()
+        assert result.best is not None
+        assert result.best.verdict.timing.speedup > 1.5 * result.candidates[0].verdict.timing.speedup
+
+
+def test_equal_arguments_give_equal_results() -> None:
+    """The whole result, lessons included, and every event."""
+    a, b = World(seed=3), World(seed=3)
+    assert a.run() == b.run()
+    assert list(a.log.events()) == list(b.log.events())
+
+
+def test_another_seed_takes_another_way() -> None:
+    """Chance comes from `rng` alone."""
+    ways = {tuple(c.source.digest for c in World(seed=seed).run().candidates) for seed in range(4)}
+    assert 4 == len(ways)
+
+
+def test_no_kernel_is_evaluated_twice() -> None:
+    """In a whole run with tuning, warm starts and several rounds; only the winner has a second, full evaluation."""
+    world = World(prior=World(number=1).run().experiences)
+    result = world.run()
+    quick = [e for e in world.evaluator.evaluations if e[2] == "quick"]
+    assert len(set(quick)) == len(quick)
+    assert result.evaluated == len(world.evaluator.evaluations)
+
+
+def test_a_candidate_budget_is_kept_to_the_last_one() -> None:
+    """Quick evaluations stop at the limit; the final evaluation is the only one beyond it."""
+    world = World(candidates=25)
+    result = world.run()
+    assert ["quick"] * 25 + ["full"] == [effort for _, _, effort in world.evaluator.evaluations]
+    assert "the candidate budget is spent" == result.reason
+
+
+def test_a_time_budget_is_kept_with_the_final_evaluation_in_it() -> None:
+    """At 1 s a kernel and 3 s for the final one, 30 s are not overrun."""
+    result = World(seconds=30).run()
+    assert "the time budget is spent" == result.reason
+    assert result.best is not None
+    assert 25 <= result.seconds <= 30
+
+
+def test_a_budget_that_is_spent_before_the_seed_gives_a_reason() -> None:
+    """Nothing is evaluated, and nothing is claimed."""
+    result = World(seconds=0).run()
+    assert (None, 0, ()) == (result.best, result.evaluated, result.candidates)
+    assert "before the seed was evaluated" in result.reason
+
+
+def test_a_search_stops_at_the_roofline() -> None:
+    """A seed at 95 % of what the device allows is not searched further."""
+    world = World(start=2.0)
+    speedup = world.evaluator.landscape.speedup({}, SimulatedBackend().seed(world.task.workload).defaults())
+    world.task = replace(world.task, backend=SimulatedBackend(roofline_us=97 / speedup))
+    result = world.run()
+    assert (2, 0) == (result.evaluated, result.rounds)
+    assert "of the roofline" in result.reason
+
+
+def test_a_roofline_that_is_beaten_stops_nothing() -> None:
+    """A bound that the seed is far beyond (data that a cache holds) is no reason to stop."""
+    world = World()
+    world.task = replace(world.task, backend=SimulatedBackend(roofline_us=1e6))
+    assert world.run().rounds > 0
+
+
+def test_a_hopeless_region_is_given_up_early() -> None:
+    """Far below the baseline after two rounds, the rest of the budget is left to others, without a full evaluation."""
+    world = World(start=0.05)
+    result = world.run()
+    assert (None, 2) == (result.best, result.rounds)
+    assert "hopeless" in result.reason
+    assert {"quick"} == {effort for _, _, effort in world.evaluator.evaluations}
+
+
+def test_a_stagnant_beam_ends_the_search() -> None:
+    """Without a gain for `patience` rounds there is no further round."""
+    settings = SearchSettings(patience=1, min_gain=100.0)
+    result = World(settings=settings).run()
+    assert ("no improvement for 1 rounds", 1) == (result.reason, result.rounds)
+
+
+def test_a_kernel_that_does_not_beat_the_baseline_is_no_winner() -> None:
+    """The reason names the speed, the interval and the limit."""
+    result = World(settings=SearchSettings(win_margin=100.0)).run()
+    assert result.best is None
+    assert result.reason.startswith("no winner, because kernel ")
+    assert "100.00 must be below it" in result.reason
+
+
+def test_the_next_best_is_tried_when_the_best_fails_in_full() -> None:
+    """A kernel that the fresh seeds refute makes place for the best of another text."""
+    first = World().run().best
+    assert first is not None
+    world = World(made_by=partial(Refusing, refused=first.source.text, in_full=True))
+    second = world.run().best
+    assert second is not None
+    assert first.source.text != second.source.text
+    assert 2 == sum(effort == "full" for _, _, effort in world.evaluator.evaluations)
+
+
+def test_a_rejected_seed_ends_the_search() -> None:
+    """There is nothing to start from; the reason says at which stage the seed fell."""
+    result = World(made_by=partial(Refusing, refused="")).run()
+    assert (None, {"build": 1}) == (result.best, dict(result.rejected))
+    assert result.reason.startswith("no winner, because the seed was rejected: build: does not compile")
+
+
+def test_a_broken_kernel_is_fixed_within_the_attempts() -> None:
+    """Two fixes mend what needs two; what needs three is given up, and costs no more than three evaluations."""
+    mended = World(made_by=Refusing, proposer=Breaking(2), settings=SearchSettings(fix_attempts=2, rounds=1)).run()
+    given_up = World(made_by=Refusing, proposer=Breaking(3), settings=SearchSettings(fix_attempts=2, rounds=1)).run()
+    assert any(c.plan is not None and "Set " in c.plan.text for c in mended.candidates)
+    assert not any(c.plan is not None and "Set " in c.plan.text for c in given_up.candidates)
+    assert given_up.rejected["build"] > 0
+
+
+def test_a_paper_run_neither_tunes_nor_fixes_nor_recalls() -> None:
+    """Only rounds are between the seed and the end, and every beam but the first has the paper's width."""
+    settings = replace(SearchSettings.preset("paper"), rounds=2)
+    world = World(settings=settings, prior=[experience(structure={"loop": "tiles"}, tunables={})], candidates=None)
+    result = world.run()
+    assert "all 2 rounds are done" == result.reason
+    assert all(c.plan is None or c.plan.text.startswith("Set ") for c in result.candidates)
+    assert [1, 6, 6] == [len(state.beam) for state in world.states]
+
+
+def test_experience_of_the_family_is_evaluated_right_after_the_seed() -> None:
+    """The most promising configuration first, with its numbers."""
+    log = MemoryLog()
+    numbers = {"TILE": 32, "UNROLL": 4, "GRAIN": 4096}
+    good = experience(1.5, structure={"loop": "tiles"}, tunables=numbers)
+    better = experience(2.5, structure={"loop": "columns"}, tunables=numbers)
+    world = World(prior=[good, better], log=log)
+    world.run()
+    texts = [text.splitlines()[1] for text, _, _ in world.evaluator.evaluations]
+    assert ["loop = rows;", "loop = columns;", "loop = tiles;"] == texts[:3]
+    assert tuple(sorted(numbers.items())) == world.evaluator.evaluations[1][1]
+
+
+def test_experience_that_does_not_apply_is_passed_over() -> None:
+    """A structure that this workload's grammar does not have is not rendered."""
+    result = World(prior=[experience(structure={"loop": "spiral"}), experience(structure={"ring": "yes"})], candidates=20).run()
+    assert isinstance(result.candidates[0].verdict, Accepted)
+    assert result.best is not None
+
+
+def test_the_way_to_the_winner_is_remembered_whole() -> None:
+    """The last experience of a run carries the winner's structure, numbers and gain over the seed."""
+    result = World().run()
+    assert result.best is not None
+    last = result.experiences[-1]
+    assert (result.best.source.structure, result.best.tunables) == (last.structure, last.tunables)
+    assert last.speedup > 1.5
+
+
+def test_an_unknown_preset_is_an_error_that_names_the_known_ones() -> None:
+    """Settings are checked where they are named."""
+    with pytest.raises(InvalidOption, match="default, full, paper, quick"):
+        SearchSettings.preset("fast")
+
+
+def test_presets_are_the_papers_numbers() -> None:
+    """6/12/2/16 offline, 2/4/2 by default."""
+    for name, expected in {"paper": (6, 12, 2, 16), "full": (6, 12, 2, 16), "default": (2, 4, 2, 16)}.items():
+        s = SearchSettings.preset(name)
+        assert expected == (s.beam_width, s.plans_per_candidate, s.attempts_per_plan, s.rounds)
+        assert (8, 16) == (s.lessons_per_round, s.memory_capacity)
