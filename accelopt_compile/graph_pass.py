@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.fx import Graph
+from torch.fx import Graph, Node
 
 import accelopt_compile
+from accelopt_compile.launch import ops
 from accelopt_compile.outcomes import Rewritten, count
 from accelopt_compile.partition import Region, nested, partition
 from accelopt_compile.records import Binding, canonical_json, sha256_text
-from accelopt_compile.replace import replace_region
+from accelopt_compile.replace import finish, replace_region
 from accelopt_compile.signature import Signed, try_sign
 from accelopt_compile.winners import Winner
 
@@ -43,6 +45,16 @@ def code_version() -> str:
     return sha256_text("\n".join(f"{f.name}\n{f.read_text(encoding='utf-8')}" for f in files))
 
 
+def signature_of(region: Region) -> Signed | str:
+    """The region in canonical form, or why it has none."""
+    try:
+        return try_sign(region)
+    except Exception as failure:  # guards the user's program: one strange region must not cost the others their kernels
+        log.warning("region %s has no signature: %s: %s", region.name, type(failure).__name__, str(failure)[:200])
+        log.debug("%s", traceback.format_exc())
+        return f"no signature: {type(failure).__name__}"
+
+
 class AccelOptPass(CustomGraphPass):
     """Replaces the regions that have a winner. `winners` is a snapshot: two passes with equal `uuid` rewrite alike."""
 
@@ -62,14 +74,14 @@ class AccelOptPass(CustomGraphPass):
             return
         for region, signed, winner in hits:
             try:
-                replace_region(graph, region, signed, winner.key)
+                replace_region(graph, region, signed, functools.partial(_call, region, signed, winner.key))
             except Exception as failure:  # guards the user's program: this region stays with Inductor
                 self._step_aside(f"while replacing {region.name}", failure)
                 continue
             self.rewritten.replaced[winner.key] += 1
             count("replaced")
         if hits:
-            graph.lint()
+            finish(graph)
 
     def hits(self, graph: Graph) -> list[tuple[Region, Signed, Winner]]:
         """The disjoint regions of `graph` with their winners. A region without one gives way to the parts it was merged of."""
@@ -77,7 +89,7 @@ class AccelOptPass(CustomGraphPass):
         pending = list(reversed(partition(graph).regions))
         while pending:
             region = pending.pop()
-            signed = try_sign(region)
+            signed = signature_of(region)
             winner = None if isinstance(signed, str) else self.winners.get(choice(signed.workload.digest, signed.binding))
             if winner is not None and not isinstance(signed, str):
                 found.append((region, signed, winner))
@@ -90,3 +102,15 @@ class AccelOptPass(CustomGraphPass):
         log.debug("%s", traceback.format_exc())
         self.rewritten.problems.append(f"{where}: {type(failure).__name__}: {failure}")
         count("problem")
+
+
+def _call(
+    region: Region, signed: Signed, key: str, graph: Graph, inputs: Sequence[Node], sizes: Sequence[int | Node]
+) -> Node | Sequence[Node]:
+    """The operator's call, and what picks its outputs where there are several."""
+    values = [region.outputs[i].meta["val"] for i in signed.output_order]
+    call = graph.call_function(ops.operator(len(inputs), len(values)), (*inputs, list(sizes), key))
+    if len(values) == 1:
+        return call
+    call.meta["val"] = tuple(values)
+    return [graph.call_function(operator.getitem, (call, i)) for i in range(len(values))]

@@ -46,6 +46,14 @@ def install() -> bool:
     return True
 
 
+def forget() -> None:
+    """Drop what `extern_kernels` has resolved (for tests, with `kernels.forget`)."""
+    from torch._inductor.select_algorithm import extern_kernels
+
+    for name in [n for n in vars(extern_kernels) if n.startswith(PREFIX)]:
+        delattr(extern_kernels, name)
+
+
 def _resolve_lazily(namespace: Any) -> None:
     """Let `extern_kernels.accelopt_<key>` find its kernel on first use; other names are left to whoever was there."""
     before = getattr(namespace, "__getattr__", None)

@@ -45,7 +45,9 @@ def run(**options: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def planted() -> None:
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Winners in the store, and an Inductor cache of this test alone."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     torch.manual_seed(0)
     with torch.no_grad():
         planting.plant(Norm().eval(), torch.randn(6, 64))

@@ -17,9 +17,10 @@ def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     import torch
 
-    from accelopt_compile.launch import kernels
+    from accelopt_compile.launch import kernels, lowering
 
     torch._dynamo.reset()
     kernels.forget()
+    lowering.forget()
     yield tmp_path
     kernels.forget()

@@ -1,0 +1,121 @@
+"""The distinct regions of a Dynamo graph, hottest first: found by a dry capture, or read from the graph's document."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.fx import GraphModule
+
+from accelopt_compile.capture import capture
+from accelopt_compile.errors import InvalidRecord
+from accelopt_compile.graph_pass import Choice, choice, signature_of
+from accelopt_compile.hotness import measure, rank
+from accelopt_compile.partition import Region, nested, partition
+from accelopt_compile.records import Workload
+
+log = logging.getLogger("accelopt_compile.sites")
+
+
+UNREACHED = 0.25
+"""Share of a region's time that a better kernel may save although the region is one call already (attention, say): what
+runs now does not reach the roofline."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A distinct region of the graph: a workload at a binding. `cost` ranks it (seconds that a kernel might save);
+    `parts` are the sites that it was merged of, which take its place where it gets no kernel."""
+
+    workload: Workload
+    binding: Mapping[str, int]
+    name: str
+    count: int
+    cost: float
+    parts: tuple[Site, ...] = ()
+
+    @property
+    def choice(self) -> Choice:
+        return choice(self.workload.digest, self.binding)
+
+
+def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site], dict[str, int]]:
+    """The distinct regions of all graphs that Inductor would compile for `gm`, hottest first; and how many nodes no
+    region holds, by reason."""
+    found: dict[Choice, Site] = {}
+    refused: Counter[str] = Counter()
+    for captured in capture(gm, example_inputs):
+        parts = partition(captured.graph)
+        refused.update(parts.refused.values())
+        for region in parts.regions:
+            site = _site(region)
+            if isinstance(site, str):
+                refused[site] += len(region.nodes)
+                continue
+            before = found.get(site.choice)
+            if before is not None:
+                site = replace(site, count=before.count + 1, cost=before.cost + site.cost)
+            found[site.choice] = site
+    return sorted(found.values(), key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
+
+
+def _site(region: Region) -> Site | str:
+    """The site of one region, or why it has none."""
+    signed = signature_of(region)
+    if isinstance(signed, str):
+        return signed
+    parts = [_site(part) for part in nested(region)]
+    (cost,) = rank([(signed, 1)], _machine())
+    return Site(
+        workload=signed.workload,
+        binding=dict(signed.binding),
+        name=region.name,
+        count=1,
+        cost=cost.gain_bound_s + UNREACHED * cost.seconds_estimate,
+        parts=tuple(part for part in parts if not isinstance(part, str)),
+    )
+
+
+_machine = functools.cache(measure)
+
+
+def document(sites: Sequence[Site], refused: Mapping[str, int]) -> dict[str, Any]:
+    """What the store keeps of a graph."""
+    return {"regions": [_site_json(s) for s in sites], "refused": dict(refused)}
+
+
+def _site_json(site: Site) -> dict[str, Any]:
+    return {
+        "workload": site.workload.to_json(),
+        "binding": dict(site.binding),
+        "name": site.name,
+        "count": site.count,
+        "cost": f"{site.cost:.6g}",
+        "parts": [_site_json(p) for p in site.parts],
+    }
+
+
+def _site_from(data: Any) -> Site:
+    return Site(
+        workload=Workload.from_json(data["workload"]),
+        binding={str(k): int(v) for k, v in data["binding"].items()},
+        name=str(data["name"]),
+        count=int(data["count"]),
+        cost=float(data["cost"]),
+        parts=tuple(_site_from(p) for p in data["parts"]),
+    )
+
+
+def from_document(data: Mapping[str, Any] | None) -> tuple[list[Site], dict[str, int]] | None:
+    """Inverse of `document`; None for no document or one that another version wrote."""
+    if data is None:
+        return None
+    try:
+        return [_site_from(s) for s in data["regions"]], {str(k): int(v) for k, v in data["refused"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, InvalidRecord) as failure:
+        log.info("the stored graph is not usable (%s: %s); capturing again", type(failure).__name__, failure)
+        return None
