@@ -67,7 +67,12 @@ def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:
     share = float(ratio.max())
     if not share <= 1.0:  # NaN compares false
         wrong = ~(ratio <= 1.0)
-        return Judgement(share=share, fault=_first(wrong, output, wanted.golden, f"error {share:.3g} of the allowed"))
+        return Judgement(
+            share=share,
+            fault=_first(
+                wrong, output, wanted.golden, f"error {share:.3g} times the allowed" if share == share else "not a number"
+            ),
+        )
     overall = _overall(error, size, wanted)
     if overall.fault:
         return overall
@@ -98,7 +103,7 @@ def _overall(error: torch.Tensor, size: torch.Tensor, wanted: Allowance) -> Judg
         noise = 8 * float(product.square().sum()) ** 0.5 / norm
         shares[f"bias along {name}"] = abs(float(product.sum())) / norm / max(limit + noise, 1e-300)
     name, share = max(shares.items(), key=lambda item: item[1])
-    return Judgement(share=share, fault="" if share <= 1.0 else f"{name} is {share:.3g} of the allowed")
+    return Judgement(share=share, fault="" if share <= 1.0 else f"{name} is {share:.3g} times the allowed")
 
 
 def _first(wrong: torch.Tensor, output: torch.Tensor, wanted: torch.Tensor, why: str) -> str:

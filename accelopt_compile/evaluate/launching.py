@@ -20,25 +20,24 @@ def allocating_call(
 ) -> Callable[[], Any]:
     """A call that allocates the outputs and runs `kernel` into them; it gives the outputs back.
 
-    A kernel with an `address` (a C function of the native calling rule: tensors, sizes, threads) is called straight
-    through ctypes with arrays made here once: 1 to 2 us a call, where production needs 0.2. Others are called as they are.
+    A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called straight through it
+    with arrays made here once: 1 to 2 us a call, where production needs 0.2. Others are called as they are.
     """
     sizes = [binding[name] for name in workload.symbols]
     shapes = [
         (workload.bound_shape(s, binding), workload.bound_strides(s, binding), DTYPES[s.dtype]) for s in workload.output_specs
     ]
     pointers = [x.data_ptr() for x in inputs]
-    address = getattr(kernel, "address", None)
-    if address is None:
+    function = getattr(kernel, "function", None)
+    if function is None:
 
-        def call_plain() -> list[torch.Tensor]:
+        def call_plain(_keep: Any = inputs) -> list[torch.Tensor]:  # the addresses alone would not keep them alive
             outputs = [_empty(*shape) for shape in shapes]
             kernel([*pointers, *(o.data_ptr() for o in outputs)], sizes, threads)
             return outputs
 
         return call_plain
 
-    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(address)
     slots = (ctypes.c_void_p * (len(pointers) + len(shapes)))(*pointers)
     values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
     at, arguments = len(pointers), (ctypes.addressof(slots), ctypes.addressof(values), threads)

@@ -14,16 +14,16 @@ from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
 
 class NativeKernel:
-    """A C function by its address; slow to call as a kernel, fast through `address`."""
+    """A C function; slow to call as a kernel, fast through `function`."""
 
     def __init__(self, path: str) -> None:
-        self._library = ctypes.CDLL(path)
-        self.address = ctypes.cast(self._library.accelopt_kernel, ctypes.c_void_p).value
+        self.function = ctypes.CDLL(path).accelopt_kernel
+        self.function.restype = ctypes.c_int
+        self.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
 
     def __call__(self, pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.address or 0)
         tensors = (ctypes.c_void_p * len(pointers))(*pointers)
-        return int(function(tensors, (ctypes.c_int64 * max(1, len(sizes)))(*sizes), threads))
+        return int(self.function(tensors, (ctypes.c_int64 * max(1, len(sizes)))(*sizes), threads))
 
 
 class NativeBackend:

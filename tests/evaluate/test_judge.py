@@ -1,0 +1,154 @@
+"""The judge accepts every right way to compute a result and nothing that is wrong beyond rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from conftest import softmax_workload
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accelopt_compile.evaluate.answers import Answer, Answers, Case
+from accelopt_compile.evaluate.compare import Exact, judge
+from accelopt_compile.evaluate.inputs import FAMILIES
+from accelopt_compile.records import Node, Ref, TensorSpec, Workload
+
+ROWS = 33
+WORKLOAD = softmax_workload(257)
+ANSWERS = Answers(WORKLOAD)
+
+
+def answer(family: str, seed: int = 5, answers: Answers = ANSWERS) -> Answer:
+    found = answers.get(Case((("s0", ROWS),), family, seed), probes=16)
+    assert isinstance(found, Answer), found
+    return found
+
+
+def sequential(x: torch.Tensor) -> torch.Tensor:
+    """Softmax with the sum taken one element after the other, in float32."""
+    e = (x - x.amax(1, keepdim=True)).exp()
+    total = torch.zeros_like(e[:, :1])
+    for k in range(e.shape[1]):
+        total = total + e[:, k : k + 1]
+    return e / total
+
+
+def base_two(x: torch.Tensor) -> torch.Tensor:
+    """Softmax by powers of two, times a reciprocal."""
+    e = torch.exp2((x - x.amax(1, keepdim=True)) * 1.4426950408889634)
+    return e * (1 / e.sum(1, keepdim=True))
+
+
+RIGHT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "aten": lambda x: torch.softmax(x, 1),
+    "float64": lambda x: torch.softmax(x.double(), 1).float(),
+    "sequential": sequential,
+    "base two": base_two,
+}
+
+WRONG: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "zeros": torch.zeros_like,
+    "the mean": lambda x: torch.full_like(x, 1 / x.shape[1]),
+    "1 % more": lambda x: torch.softmax(x, 1) * 1.01,
+    "0.01 % more": lambda x: torch.softmax(x, 1) * 1.0001,
+    "one part in 100000 more": lambda x: torch.softmax(x, 1) * 1.00002,
+    "rounded to bfloat16": lambda x: torch.softmax(x, 1).bfloat16().float(),
+    "computed in bfloat16": lambda x: torch.softmax(x.bfloat16(), 1).float(),
+    "the last column left out of the sum": lambda x: torch.cat([torch.softmax(x[:, :-1], 1), torch.softmax(x, 1)[:, -1:]], 1),
+    "small results set to zero": lambda x: torch.where(torch.softmax(x, 1) < 1e-3, 0.0, torch.softmax(x, 1)),
+    "one row of another": lambda x: torch.softmax(x, 1).roll(1, 0),
+}
+
+
+PAIRS = [(name, family) for name in RIGHT for family in FAMILIES if (name, family) != ("base two", "nonfinite")]
+"""All but one: 0 times inf is NaN by powers of two and not in eager, so there that alternative is wrong."""
+
+
+@pytest.mark.parametrize(("name", "family"), PAIRS)
+def test_right_alternatives_are_accepted_on_every_family(name: str, family: str) -> None:
+    """Another order of summation, another exponential, or float64 inside: all of them are right."""
+    wanted = answer(family)
+    assert "" == judge([RIGHT[name](wanted.inputs[0])], wanted.expected).fault
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_kernels_are_rejected_on_normal_inputs(name: str) -> None:
+    """A wrong result that a fixed tolerance of 1 % would pass is rejected on ordinary inputs."""
+    wanted = answer("normal")
+    judgement = judge([WRONG[name](wanted.inputs[0])], wanted.expected)
+    assert judgement.fault
+    assert judgement.share > 1
+
+
+def test_softmax_without_maximum_falls_on_large_logits() -> None:
+    """What is right on normal inputs and overflows on large ones is found by the family of large ones."""
+    x = answer("logits").inputs[0]
+    assert judge([x.exp() / x.exp().sum(1, keepdim=True)], answer("logits").expected).fault
+
+
+def test_swallowed_nan_is_rejected() -> None:
+    """NaN and Inf must be where eager has them."""
+    wanted = answer("nonfinite")
+    assert "NaN" in judge([torch.nan_to_num(torch.softmax(wanted.inputs[0], 1))], wanted.expected).fault
+
+
+@settings(max_examples=60, deadline=None)
+@given(row=st.integers(0, ROWS - 1), column=st.integers(0, 256), off=st.floats(1e-5, 1e3), sign=st.sampled_from([-1, 1]))
+def test_one_wrong_element_anywhere_is_found_and_named(row: int, column: int, off: float, sign: int) -> None:
+    """A relative error of 1e-5 or more in one element is rejected, and the fault names that element."""
+    wanted = answer("normal")
+    result = torch.softmax(wanted.inputs[0], 1)
+    result[row, column] *= 1 + sign * off
+    assert f"first at ({row}, {column})" in judge([result], wanted.expected).fault
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**40), family=st.sampled_from(FAMILIES))
+def test_eager_is_always_accepted(seed: int, family: str) -> None:
+    """Eager itself passes on every family and seed."""
+    wanted = answer(family, seed)
+    assert "" == judge([torch.softmax(wanted.inputs[0], 1)], wanted.expected).fault
+
+
+def test_half_precision_allows_float32_inside_and_no_more() -> None:
+    """bfloat16: computing in float32 and rounding once is right; 2 % off is not."""
+    answers = Answers(softmax_workload(257, "bf16"))
+    wanted = answer("normal", answers=answers)
+    right = torch.softmax(wanted.inputs[0].float(), 1).bfloat16()
+    assert "" == judge([right], wanted.expected).fault
+    assert judge([(right.float() * 1.02).bfloat16()], wanted.expected).fault
+
+
+def test_integers_must_be_exact() -> None:
+    """An integer or boolean output off in one element is rejected; a boolean byte of 2 too."""
+    wanted = Exact(eager=torch.arange(6), golden=torch.arange(6))
+    assert "" == judge([torch.arange(6)], [wanted]).fault
+    assert "first at (5,)" in judge([torch.tensor([0, 1, 2, 3, 4, 6])], [wanted]).fault
+    flags = Exact(eager=torch.ones(3, dtype=torch.bool), golden=torch.ones(3, dtype=torch.bool))
+    assert judge([torch.tensor([1, 2, 1], dtype=torch.uint8).view(torch.bool)], [flags]).fault
+
+
+def test_second_moments_are_kept_nonnegative() -> None:
+    """An input under a square root is drawn from numbers eager can take; only that input."""
+    spec = TensorSpec(dtype="f32", shape=("s0", 4), strides=(4, 1))
+    nodes = (
+        Node(op="aten.sqrt.default", args=(Ref("i", 1),), outputs=(spec,)),
+        Node(op="aten.add.Tensor", args=(Ref("i", 0), Ref("n", 0)), outputs=(spec,)),
+    )
+    workload = Workload(inputs=(spec, spec), nodes=nodes, outputs=(Ref("n", 1),), output_specs=(spec,), symbols=("s0",))
+    wanted = answer("normal", answers=Answers(workload))
+    assert bool((wanted.inputs[1] >= 0).all())
+    assert bool((wanted.inputs[0] < 0).any())
+
+
+def test_an_answer_that_proves_nothing_is_skipped_with_a_reason() -> None:
+    """Where the reference refuses a size, there is no answer but a reason."""
+    spec = TensorSpec(dtype="f32", shape=("s0", 4), strides=(4, 1))
+    fixed = TensorSpec(dtype="f32", shape=(5, 4), strides=(4, 1))
+    node = Node(op="aten.view.default", args=(Ref("i", 0), (5, 4)), outputs=(fixed,))
+    workload = Workload(inputs=(spec,), nodes=(node,), outputs=(Ref("n", 0),), output_specs=(fixed,), symbols=("s0",))
+    found = Answers(workload).get(Case((("s0", 3),), "normal", 1), probes=4)
+    assert isinstance(found, str)
+    assert "refuses" in found

@@ -1,0 +1,166 @@
+"""The child processes: limited, never left behind, and of no consequence to the next one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import softmax_workload
+from native_backend import NativeBackend, sample
+
+from accelopt_backends.reference import ReferenceBackend
+from accelopt_compile.errors import EvaluatorDied
+from accelopt_compile.evaluate import Limits, open_evaluator
+from accelopt_compile.evaluate.sandbox import forkserver
+from accelopt_compile.evaluate.sandbox.confine import child_environment
+from accelopt_compile.evaluate.sandbox.host import Child, ChildFailed
+from accelopt_compile.records import Accepted, Node, Rejected, Workload
+
+
+def running(pid: int) -> bool:
+    """Whether `pid` is a live process (a zombie is not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def soon(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
+    end = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def test_closing_ends_every_child(cache_root: Path, tmp_path: Path) -> None:
+    """After the context the session, the builder and the baseline's child are gone."""
+    with open_evaluator(
+        softmax_workload(), {"s0": 8}, backend=NativeBackend(), threads=1, seed=1, workdir=str(tmp_path)
+    ) as evaluator:
+        evaluator.evaluate(sample(replace={"out[c] /= total": "out[c] = 7"}), {"WIDTH": 1})
+        children = [evaluator._session, *evaluator._builders, evaluator._warmer and evaluator._warmer[0]]
+        pids = [child.pid for child in children if child]
+        assert 3 == len(pids)
+        assert all(running(pid) for pid in pids)
+    assert soon(lambda: not any(running(pid) for pid in pids))
+
+
+def test_an_exception_in_the_caller_ends_every_child(cache_root: Path, tmp_path: Path) -> None:
+    """Ctrl-C while a kernel hangs: the context ends the children on the way out."""
+    pids: list[int] = []
+    begin = time.monotonic()
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_evaluator(
+            softmax_workload(), {"s0": 8}, backend=NativeBackend(), threads=1, seed=1, workdir=str(tmp_path)
+        ) as evaluator,
+    ):
+        pids.append(evaluator._opened().pid)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 3.0)
+        evaluator.evaluate(sample(before="for (volatile int i = 0; i < 1; i = 0) {}"), {"WIDTH": 1})
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    assert time.monotonic() - begin < 30
+    assert soon(lambda: not running(pids[0]))
+
+
+def test_killing_the_host_ends_everything(cache_root: Path, tmp_path: Path) -> None:
+    """When the user's process is killed outright, fork server and children die with it."""
+    script = (
+        "import sys, time; sys.path[:0] = [sys.argv[1]]\n"
+        "from conftest import softmax_workload\n"
+        "from accelopt_backends.reference import ReferenceBackend\n"
+        "from accelopt_compile.evaluate import open_evaluator\n"
+        "from accelopt_compile.evaluate.sandbox import forkserver\n"
+        "with open_evaluator(softmax_workload(), {'s0': 8}, backend=ReferenceBackend(), threads=1, seed=1, workdir='.') as e:\n"
+        "    print(e._opened().pid, forkserver._server._process.pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    host = subprocess.Popen(
+        [sys.executable, "-c", script, str(Path(__file__).parent)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ.copy(),
+    )
+    assert host.stdout is not None
+    pids = [int(text) for text in host.stdout.readline().split()]
+    host.kill()
+    host.wait()
+    host.stdout.close()
+    assert 2 == len(pids)
+    assert soon(lambda: not any(running(pid) for pid in pids))
+
+
+def test_without_a_fork_server_a_fresh_process_does_the_work(
+    cache_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the fork server cannot run, each child is a process of its own and says the same."""
+    monkeypatch.setattr(forkserver, "_unusable", True)
+    limits = Limits()
+    child = Child(str(tmp_path), str(tmp_path), limits)
+    assert "error" in child.request({"op": "nonsense"}, 60)
+    child.close()
+    assert not running(child.pid)
+
+
+def test_a_child_answers_an_unknown_request_and_lives(cache_root: Path, tmp_path: Path) -> None:
+    """A request it does not know, or that is incomplete, is answered as an error."""
+    child = Child(str(tmp_path), str(tmp_path), Limits())
+    assert "unknown" in child.request({"op": "nonsense"}, 30)["error"]
+    assert "KeyError" in child.request({"op": "build"}, 30)["error"]
+    child.close()
+
+
+def test_a_dead_child_fails_the_request_and_says_how_it_died(cache_root: Path, tmp_path: Path) -> None:
+    """A request to a child that was killed raises ChildFailed naming the signal."""
+    child = Child(str(tmp_path), str(tmp_path), Limits())
+    child.request({"op": "nonsense"}, 30)
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(ChildFailed) as failed:
+        child.request({"op": "nonsense"}, 30)
+    assert not failed.value.timed_out
+    assert not child.alive
+
+
+def test_only_listed_variables_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys and tokens stay with the user; PATH goes on; home and temporary folder are the scratch folder."""
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    environment = child_environment("/scratch", "/cache")
+    assert "OPENAI_API_KEY" not in environment
+    assert os.environ["PATH"] == environment["PATH"]
+    assert ("/scratch", "/scratch") == (environment["HOME"], environment["TMPDIR"])
+
+
+def test_a_workload_that_cannot_run_is_our_error_not_a_verdict(cache_root: Path, tmp_path: Path) -> None:
+    """An operator that this torch does not have raises EvaluatorDied when the evaluator opens."""
+    good = softmax_workload()
+    node = Node(op="aten.no_such_thing.default", args=good.nodes[0].args, outputs=good.nodes[0].outputs)
+    workload = Workload(inputs=good.inputs, nodes=(node,), outputs=good.outputs[:0], output_specs=(), symbols=("s0",))
+    with (
+        pytest.raises(EvaluatorDied, match="no_such_thing"),
+        open_evaluator(workload, {"s0": 4}, backend=ReferenceBackend(), threads=1, seed=1, workdir=str(tmp_path)),
+    ):
+        pass
+
+
+def test_the_reference_backend_is_right_and_improves_with_fewer_passes(cache_root: Path, tmp_path: Path) -> None:
+    """The kernel that needs no compiler passes verification in both forms, screens imports, and declares what to change."""
+    backend, workload = ReferenceBackend(), softmax_workload()
+    with open_evaluator(workload, {"s0": 64}, backend=backend, threads=1, seed=1, workdir=str(tmp_path)) as evaluator:
+        slow = evaluator.evaluate(backend.seed(workload), {"REPEAT": 2})
+        fast = evaluator.evaluate(backend.render(workload, {"passes": "1"}), {"REPEAT": 1})
+        hostile = backend.seed(workload)
+        hostile = type(hostile)(language="reference", text="import os\n" + hostile.text, tunables=hostile.tunables)
+        refused = evaluator.evaluate(hostile, {"REPEAT": 1})
+    assert isinstance(slow, Accepted), slow
+    assert isinstance(fast, Accepted), fast
+    assert fast.timing.kernel_us < slow.timing.kernel_us
+    assert isinstance(refused, Rejected)
+    assert "line 1" in refused.diagnosis

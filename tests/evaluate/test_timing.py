@@ -1,0 +1,101 @@
+"""Timing decisions: no win without a difference, a win where there is one. On synthetic clocks, so nothing is raced."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from accelopt_compile.evaluate.timing import FULL, QUICK, Protocol, bootstrap, decide, measure, noise, repeats, wins
+from accelopt_compile.records import Timing
+
+
+class World:
+    """A clock that only advances when a call says so. A call costs `us`, times noise: per call, and per fresh buffer."""
+
+    def __init__(self, seed: int, *, jitter: float = 0.0, placement: float = 0.0) -> None:
+        self.random = random.Random(seed)
+        self.jitter, self.placement = jitter, placement
+        self.now = 0.0
+
+    def clock(self) -> int:
+        return int(self.now)
+
+    def maker(self, us: float) -> object:
+        def make() -> object:
+            here = us * math.exp(self.random.gauss(0, self.placement))
+
+            def call() -> None:
+                spike = 20 * us if self.random.random() < 0.002 else 0.0
+                self.now += 1000 * (here * math.exp(self.random.gauss(0, self.jitter)) + spike)
+
+            return call
+
+        return make
+
+
+def measured(world: World, ours_us: float, base_us: float, protocol: Protocol = FULL) -> Timing:
+    ours, base = world.maker(ours_us), world.maker(base_us)
+    p = measure(ours, base, protocol, clock=world.clock, generator=world.random)  # type: ignore[arg-type]
+    return Timing(
+        kernel_us=p.ours_us,
+        baselines_us={"eager": p.base_us},
+        speedup=p.ratio,
+        low=p.low,
+        high=p.high,
+        blocks=p.blocks,
+        threads=1,
+    )
+
+
+def test_equal_kernels_hardly_ever_win() -> None:
+    """A/A on a noisy machine (3 % jitter, 2 % placement, spikes): at most 1 of 60 is called a win of 3 %."""
+    false_wins = sum(wins(measured(World(seed, jitter=0.03, placement=0.02), 300, 300)) for seed in range(60))
+    assert false_wins <= 1
+
+
+def test_a_true_win_is_seen() -> None:
+    """A kernel 1.25 times as fast is a win on the same noisy machine, nearly always."""
+    seen = sum(wins(measured(World(seed, jitter=0.03, placement=0.02), 240, 300)) for seed in range(20))
+    assert seen >= 19
+
+
+def test_quick_ranks_what_is_clearly_faster() -> None:
+    """The quick protocol's point estimate tells 1.2 from 1.0."""
+    for seed in range(20):
+        fast = measured(World(seed, jitter=0.03, placement=0.02), 250, 300, QUICK)
+        same = measured(World(100 + seed, jitter=0.03, placement=0.02), 300, 300, QUICK)
+        assert fast.speedup > same.speedup
+
+
+def test_the_interval_holds_the_estimate() -> None:
+    """low <= ratio <= high, also with three blocks."""
+    for logs in ([0.1, 0.1, 0.1], [0.0, 0.5, -0.2], [0.01 * k for k in range(12)]):
+        ratio, low, high = decide(logs, random.Random(1))
+        assert low - 1e-12 <= ratio <= high + 1e-12
+
+
+def test_bootstrap_of_a_constant_is_that_constant() -> None:
+    """No spread, no interval."""
+    assert (2.0, 2.0) == bootstrap([2.0] * 5, random.Random(1))
+
+
+def test_short_calls_are_repeated_and_long_ones_are_not() -> None:
+    """A sample takes at least 200 us; a call over 5 ms is a sample of its own."""
+    world = World(1)
+    short, long = world.maker(2)(), world.maker(9000)()  # type: ignore[operator]
+    assert repeats(short, world.clock)[0] >= 100
+    assert 1 == repeats(long, world.clock)[0]
+
+
+def test_noise_is_small_without_noise_and_larger_with() -> None:
+    """The A/A self-test reads 0 on a quiet clock and at least 1 % on one whose buffers differ by 5 %."""
+    quiet, loud = World(1), World(1, placement=0.05)
+    assert noise(quiet.maker(300), QUICK, clock=quiet.clock, generator=quiet.random) < 0.001  # type: ignore[arg-type]
+    assert noise(loud.maker(300), QUICK, clock=loud.clock, generator=loud.random) > 0.01  # type: ignore[arg-type]
+
+
+def test_winning_needs_the_low_end() -> None:
+    """A high point estimate with a low end below the minimum is no win."""
+    common = {"kernel_us": 1.0, "baselines_us": {"eager": 2.0}, "blocks": 12, "threads": 1}
+    assert not wins(Timing(speedup=1.5, low=1.01, high=2.0, **common))  # type: ignore[arg-type]
+    assert wins(Timing(speedup=1.5, low=1.2, high=2.0, **common))  # type: ignore[arg-type]
