@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Accepted, Candidate, Experience, KernelSource, Plan, Rejected, Stage, Verdict
@@ -11,7 +11,7 @@ from accelopt_compile.search.proposer import NoSource
 from accelopt_compile.search.recorded import RecordedProposer
 from accelopt_compile.search.selection import Group, relative, speed
 from accelopt_compile.search.task import SearchTask, Tried
-from accelopt_compile.search.trials import BudgetSpent, Duplicate, Trials, trial_key
+from accelopt_compile.search.trials import BudgetSpent, Duplicate, Kernel, Trials, trial_key
 from accelopt_compile.search.tuning import Measured, Tunables, tune
 
 TUNE_WITHIN = 0.85
@@ -95,35 +95,20 @@ class Expander:
         tried = Tried(parent=expansion.parent.id, plan=expansion.plan, structure=expansion.structure, relative=gain, outcome=told)
         self.told += (tried,)
 
-    def transfer(self, seed: Candidate, configurations: Sequence[Configuration], count: int) -> list[Expansion]:
-        """Evaluate the first `count` configurations of earlier winners that apply to this workload."""
-        task = self._task
-        grammar = task.backend.grammar(task.workload)
-        kernels: dict[str, tuple[KernelSource, Tunables]] = {}
-        for configuration in configurations:
-            if any(value not in grammar.get(name, ()) for name, value in configuration.structure.items()):
-                continue
-            source = task.backend.render(task.workload, configuration.structure)
-            tunables = fitted(source, configuration.tunables)
-            tunables = tunables if task.backend.valid(source, tunables) else source.defaults()
-            if (key := trial_key(source, tunables)) not in self._trials.known and len(kernels) < count:
-                kernels[key] = (source, tunables)
-        expansions = [
-            Expansion(parent=seed, plan=_transfer_plan(seed, *kernel), structure=dict(kernel[0].structure))
-            for kernel in kernels.values()
-        ]
-        self._evaluate_transfers(list(kernels.values()), expansions)
-        return [expansion for expansion in expansions if expansion.outcome != _NOT_EVALUATED]
-
-    def _evaluate_transfers(self, kernels: Sequence[tuple[KernelSource, Tunables]], expansions: Sequence[Expansion]) -> None:
+    def take(self, seed: Candidate, kernels: Sequence[Kernel], verdicts: Iterator[Verdict | Duplicate]) -> list[Expansion]:
+        """Warm starts and their verdicts, as far as the budget goes, each an expansion of the seed."""
+        expansions: list[Expansion] = []
         try:
-            for (source, tunables), expansion, verdict in zip(kernels, expansions, self._trials.run_each(kernels), strict=True):
-                expansion.outcome = _told(verdict)
+            for (source, tunables), verdict in zip(kernels, verdicts, strict=True):
+                plan = _transfer_plan(seed, source, tunables)
+                expansion = Expansion(parent=seed, plan=plan, structure=dict(source.structure), outcome=_told(verdict))
+                expansions.append(expansion)
                 if isinstance(verdict, Accepted):
                     self._accept(expansion, source, tunables, verdict)
                 self.tell(expansion)
         except BudgetSpent:
             pass  # those evaluated so far still count; the caller's next look at the budget ends the search
+        return expansions
 
     def tune(
         self,
@@ -177,7 +162,7 @@ class Expander:
                 return
             rejected = verdict
 
-    def _accept(self, expansion: Expansion, source: KernelSource, tunables: Tunables, verdict: Accepted) -> Candidate:
+    def _accept(self, expansion: Expansion, source: KernelSource, tunables: Mapping[str, int], verdict: Accepted) -> Candidate:
         candidate = Candidate(
             id=len(self._candidates),
             parent=expansion.parent.id,
@@ -191,7 +176,32 @@ class Expander:
         return candidate
 
 
-def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Tunables) -> Plan:
+def warm_starts(task: SearchTask, seed: KernelSource, configurations: Sequence[Configuration]) -> list[Kernel]:
+    """The kernels of this workload that the most promising of earlier winners' configurations stand for; the seed
+    itself and others that come to the same are left out."""
+    kernels: dict[str, Kernel] = {trial_key(seed, seed.defaults()): (seed, seed.defaults())}
+    for configuration in configurations:
+        if len(kernels) > task.settings.warm_starts:
+            break
+        if (kernel := _transferred(task, configuration)) is not None:
+            kernels.setdefault(trial_key(*kernel), kernel)
+    return list(kernels.values())[1:]
+
+
+def _transferred(task: SearchTask, configuration: Configuration) -> Kernel | None:
+    """A configuration on this workload: choices and tunables that the workload does not have are left out. None where
+    one of its choices cannot be made here."""
+    grammar = task.backend.grammar(task.workload)
+    structure = {name: value for name, value in configuration.structure.items() if name in grammar}
+    try:
+        source = task.backend.render(task.workload, structure)
+    except ValueError:
+        return None
+    tunables = fitted(source, configuration.tunables)
+    return source, tunables if task.backend.valid(source, tunables) else source.defaults()
+
+
+def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Mapping[str, int]) -> Plan:
     choices = [*sorted(source.structure.items()), *sorted(tunables.items())]
     change = {f"structure.{name}": value for name, value in source.structure.items() if seed.source.structure.get(name) != value}
     return Plan(text="Start from an earlier winner: " + ", ".join(f"{k}={v}" for k, v in choices) + ".", change=change)

@@ -14,7 +14,7 @@ from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.events import Log
 from accelopt_compile.records import Accepted, Candidate, Rejected, canonical_json, sha256_text
 from accelopt_compile.search.budget import Budget
-from accelopt_compile.search.expand import Expander, Expansion
+from accelopt_compile.search.expand import Expander, Expansion, warm_starts
 from accelopt_compile.search.memory import Memory, proven_configurations, winner_experience
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.recorded import RecordedProposer
@@ -110,13 +110,14 @@ class _Run:
 
     def open(self) -> str | None:
         """Evaluate the seed and earlier winners' configurations. Gives a reason only when there is no seed to start from."""
-        expander = self._expander()
-        source = self.task.backend.seed(self.task.workload)
-        self.log.append(
-            "seed", search=self.name, workload=self.task.workload.digest, target=self.task.target, source=source.digest
-        )
+        expander, task = self._expander(), self.task
+        source = task.backend.seed(task.workload)
+        self.log.append("seed", search=self.name, workload=task.workload.digest, target=task.target, source=source.digest)
+        warm = warm_starts(task, source, proven_configurations(task, self.memory.recall(task)))
+        # One sequence, so that the evaluator builds a warm start beside the seed.
+        verdicts = self.trials.run_each([(source, source.defaults()), *warm])
         try:
-            verdict = self.trials.run(source, source.defaults())
+            verdict = next(verdicts)
         except BudgetSpent:
             return f"{self.trials.spent}, before the seed was evaluated"
         if not isinstance(verdict, Accepted):
@@ -124,7 +125,7 @@ class _Run:
             return f"the seed was rejected: {told}"
         seed = Candidate(id=0, parent=None, plan=None, source=source, tunables=source.defaults(), verdict=verdict)
         self.candidates.append(seed)
-        expansions = self._warm_starts(expander, seed) if self.stop() is None else []
+        expansions = expander.take(seed, warm, verdicts) if self.stop() is None else []
         self._settle(expander, (seed,), expansions)
         self.tried += expander.told
         self._learn("open", expansions)
@@ -177,11 +178,6 @@ class _Run:
         return self.result(told, winner=final.winner)
 
     # ------------------------------------------------------------ their parts
-
-    def _warm_starts(self, expander: Expander, seed: Candidate) -> list[Expansion]:
-        """Earlier winners' configurations on this workload, most promising first."""
-        configurations = proven_configurations(self.task, self.memory.recall(self.task))
-        return expander.transfer(seed, configurations, self.settings.warm_starts)
 
     def _expand(self, expander: Expander, call: str, parent: Candidate, expansions: list[Expansion]) -> None:
         """All plans of one parent: ask for each plan's attempts, then evaluate them. Appends as it goes."""

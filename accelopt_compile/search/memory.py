@@ -102,7 +102,8 @@ def proven_configurations(task: SearchTask, experiences: Sequence[Experience]) -
     """
     best: dict[tuple[tuple[str, str], ...], dict[str, tuple[float, Experience]]] = {}
     for experience in experiences:
-        if not experience.helped or not experience.structure or (weight := promise(task, experience)) <= 0:
+        configured = experience.structure or experience.tunables
+        if not experience.helped or not configured or (weight := promise(task, experience)) <= 0:
             continue
         by_workload = best.setdefault(tuple(sorted(experience.structure.items())), {})
         if weight > by_workload.get(experience.workload, (0.0, experience))[0]:
@@ -141,9 +142,12 @@ def fitted(source: KernelSource, tunables: Mapping[str, int]) -> dict[str, int]:
 
 
 def agreement(a: Mapping[str, str], b: Mapping[str, str]) -> float:
-    """Share of the structural choices that both make alike; 0 when they have none in common."""
-    names = set(a) | set(b)
-    return sum(a.get(name) == b.get(name) for name in names) / len(names) if names else 0.0
+    """Share of the structural choices which both make that they make alike: a choice that one workload does not have
+    makes no difference to it. With none in common, 1 if neither has any, else one half."""
+    names = a.keys() & b.keys()
+    if not names:
+        return 0.5 if a or b else 1.0
+    return sum(a[name] == b[name] for name in names) / len(names)
 
 
 def _most_supported(weighted: Sequence[tuple[float, Mapping[str, int]]]) -> dict[str, int]:

@@ -86,9 +86,9 @@ def _plan(structure: Mapping[str, str], change: Change, proven: Sequence[Configu
 
 
 def _numbers(structure: Mapping[str, str], proven: Sequence[Configuration]) -> dict[str, int]:
-    """The tunables of the most promising configuration with exactly this structure; empty when there is none."""
+    """The tunables of the most promising configuration that makes no other choice; empty when there is none."""
     for configuration in proven:
-        if _key(configuration.structure) == _key(structure):
+        if agreement(configuration.structure, structure) == 1.0:
             return dict(sorted(configuration.tunables.items()))
     return {}
 
