@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,9 @@ import pytest
 
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.events import MemoryLog
-from accelopt_compile.records import KernelSource, Verdict
-from accelopt_compile.search import SearchInterrupted, SearchSettings, SearchState
+from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Verdict
+from accelopt_compile.search import SearchInterrupted, SearchSettings, SearchState, SearchTask
+from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import SimulatedEvaluator
 from accelopt_compile.search.trials import Effort
 from tests.search.worlds import World
@@ -77,6 +78,31 @@ def test_a_run_killed_again_and_again_still_comes_to_the_same_end() -> None:
             state = through_json(world.states[-1]) if world.states else state
     assert lives > 5
     assert expected == result
+
+
+class Whimsical(BuiltinProposer):
+    """Answers from a chance of its own, as a service does, and counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.whim, self.asked = random.Random(), 0
+
+    def plan(
+        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, rng: random.Random
+    ) -> Sequence[Plan]:
+        self.asked += 1
+        return super().plan(task, parent, (), count, self.whim)
+
+
+def test_a_proposer_is_not_asked_again_what_it_has_answered() -> None:
+    """Answers that were paid for come from the log, even where asking again would give others."""
+    proposer, log, state = Whimsical(), DyingLog(9), None
+    for _ in range(8):
+        world = World(settings=SETTINGS, log=log, proposer=proposer)
+        with pytest.raises(Died):
+            world.run(resume=state)
+        log.lives, state = 9, through_json(world.states[-1]) if world.states else state
+    answered = [event["call"] for event in log.events() if event["kind"] == "plans"]
+    assert len(set(answered)) == len(answered) == proposer.asked > 0
 
 
 def test_a_resumed_run_has_only_what_is_left_of_its_budget() -> None:
