@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from accelopt_compile.order import Structure
 from accelopt_compile.rewrite import Call, Rule, full, scalar
 from accelopt_compile.terms import Builder, Out, Spec, Term, map_outs, outs_of, reachable
 
@@ -155,8 +156,8 @@ def shrink_constants(b: Builder, args: Sequence[Any], spec: Spec) -> list[Any]:
     return [full(b, (), a.term.args[1], a.dtype) if a in constants else a for a in args]
 
 
-def flatten_products(b: Builder, outputs: Sequence[Out], colour: Callable[[Out], str]) -> list[Out]:
-    """Normal form of chains of products with a number in them: tensors sorted by `colour`, then one number.
+def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
+    """Normal form of chains of products with a number in them: tensors sorted by structure, then one number.
 
     Only chains of one float dtype and shape whose inner products are used once are touched. Bottom-up, one pass.
     """
@@ -164,6 +165,7 @@ def flatten_products(b: Builder, outputs: Sequence[Out], colour: Callable[[Out],
     uses.update(outputs)
     new: dict[Term, Term] = {}
     products: dict[Out, Out] = {}
+    colour = Structure()
 
     def moved(out: Out) -> Out:
         return products.get(out) or Out(new.get(out.term, out.term), out.index)

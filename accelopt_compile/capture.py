@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,7 +41,7 @@ def capture(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[CapturedGra
 
     found: list[CapturedGraph] = []
 
-    def keep(inner: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Callable[..., Any]:
+    def keep(inner: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         role: Role = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
         if any(node.op.startswith("call_") for node in inner.graph.nodes):
             kept = prepare(_copy_of(inner), inputs, is_inference=role == "inference")
@@ -63,7 +63,7 @@ def prepare(gm: GraphModule, inputs: Sequence[Any], *, is_inference: bool) -> Gr
     from torch._inductor.compile_fx import fake_tensor_prop
     from torch._inductor.fx_passes.post_grad import reorder_for_locality, view_to_reshape
 
-    view_to_reshape(gm)
+    view_to_reshape(gm)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         fake_tensor_prop(gm, inputs)
     if config.dce:

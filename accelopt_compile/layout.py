@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
-from accelopt_compile.dims import Dims, Slot
+from accelopt_compile.dims import Dims
 from accelopt_compile.records import Dim
+from accelopt_compile.relations import Slot, size_at
 from accelopt_compile.terms import Out, Shape, Size
 
 _Product = tuple[int, tuple[str, ...]]
@@ -26,6 +27,7 @@ class Layouts:
         self.dims = dims
         self.failure = failure
         self.symbols: dict[str, Slot] = {}
+        self._shown = [(out, d) for out in inputs for d in range(len(out.shape))]
         self._names: dict[Slot, str] = {}
         for out in inputs:
             for d in range(len(out.shape)):
@@ -95,10 +97,10 @@ class Layouts:
     def _from_sympy(self, expr: Any) -> _Product:
         if expr.is_Integer:
             return int(expr), ()
+        for slot in self._shown:
+            if size_at(slot) == expr and self.dims.parts_of(slot) is None:
+                return self._product_of(slot)
         if expr.is_Symbol:
-            for name, (out, d) in self.symbols.items():
-                if out.shape[d] == expr:
-                    return 1, (name,)
             raise self.failure(f"no input of the region shows the size {expr}")
         if expr.is_Mul or (expr.is_Pow and expr.exp.is_Integer and expr.exp > 0):
             result: _Product = (1, ())

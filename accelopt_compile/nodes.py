@@ -46,6 +46,7 @@ class Kind(Enum):
 _POINTWISE = {
     "prims.convert_element_type",
     "aten._to_copy",
+    "aten.copy",
     "aten.clone",
     "aten.where",
     "aten.addcmul",
@@ -120,6 +121,8 @@ def classify(node: Node) -> tuple[Kind, str]:
         source = node.args[0]
         wall = not isinstance(source, Node) or classify(source)[0] is Kind.WALL
         return (Kind.WALL, "result of a wall") if wall else (Kind.ITEM, "")
+    if isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
+        return Kind.WALL, "computes a size, not a tensor"
     name = packet_name(node)
     kind = _named_kind(node, name)
     if kind is None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from accelopt_compile.terms import INPUT, Builder, Out, Spec, Term, map_outs, reachable
+from accelopt_compile.terms import INPUT, Builder, Out, Term, map_outs, outs_of, reachable
 
 COMMUTATIVE = {f"aten.{n}.Tensor" for n in ["add", "mul", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor"]} | {
     f"aten.{n}.default" for n in ["maximum", "minimum", "logical_and", "logical_or", "logical_xor"]
@@ -24,9 +24,23 @@ SpecText = Callable[[Out], str]
 """Describes a value's dtype and shape without naming symbols."""
 
 
-def plain_text(out: Out) -> str:
-    """Dtype and rank: a description that needs no analysis of dimensions."""
-    return f"{out.dtype}/{len(out.shape)}"
+class Structure:
+    """Colours from what a value is computed from alone, for values that appear one after another."""
+
+    def __init__(self) -> None:
+        self._up: dict[Term, str] = {}
+
+    def __call__(self, out: Out) -> str:
+        stack = [out.term]
+        while stack:
+            term = stack[-1]
+            missing = [o.term for o in outs_of(term) if o.term not in self._up]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            self._up[term] = _call_hash(term, [f"{s.dtype}/{len(s.shape)}" for s in term.outs], self._up)
+        return f"{self._up[out.term]}.{out.index}"
 
 
 class Colours:
@@ -53,10 +67,7 @@ class Colours:
             if term.op == INPUT:
                 up[term] = _hash(INPUT, specs, self._seed.get(term, ""))
                 continue
-            args = [_text(arg, up) for arg in term.args]
-            if term.op in COMMUTATIVE:
-                args[:2] = sorted(args[:2])
-            up[term] = _hash(term.op, args, [f"{k}={_text(v, up)}" for k, v in term.kwargs], specs)
+            up[term] = _call_hash(term, specs, up)
         return up
 
     def _downward(self) -> dict[Term, str]:
@@ -74,11 +85,18 @@ class Colours:
         return down
 
 
+def _call_hash(term: Term, specs: Sequence[str], up: Mapping[Term, str]) -> str:
+    args = [_text(arg, up) if term.op != INPUT else "" for arg in term.args]
+    if term.op in COMMUTATIVE:
+        args[:2] = sorted(args[:2])
+    return _hash(term.op, args, [f"{k}={_text(v, up)}" for k, v in term.kwargs], specs)
+
+
 def _hash(*parts: Any) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
-def _text(arg: Any, up: dict[Term, str]) -> str:
+def _text(arg: Any, up: Mapping[Term, str]) -> str:
     if isinstance(arg, Out):
         return f"{up[arg.term]}.{arg.index}"
     if isinstance(arg, tuple):
@@ -111,6 +129,3 @@ def ordered(b: Builder, outputs: Sequence[Out], text: SpecText) -> tuple[list[Ou
         new[term] = b.term(term.op, map_outs(args, moved), map_outs(term.kwargs, moved), term.outs)
     order = sorted(range(len(outputs)), key=lambda i: colours(outputs[i]))
     return [moved(outputs[i]) for i in order], order
-
-
-__all__ = ["COMMUTATIVE", "Colours", "Spec", "SpecText", "ordered", "plain_text"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import Graph, Node
 
@@ -208,16 +209,24 @@ class _Partitioner:
         return list(found)
 
     def _without_rim(self, members: list[Node]) -> list[Node]:
-        """Drop trailing views of any kind, and leading views that only regroup dimensions."""
+        """Drop trailing views, and leading views that only regroup dimensions or that others see as well."""
         inside = set(members)
         for node in reversed(members):
             if self.kind[node] is Kind.VIEW and not any(user in inside for user in self._users_of_unit(node)):
                 inside.difference_update(self._unit(node))
+        rim: dict[Node, None] = {}  # views of what the region reads
         for node in members:
+            if node in inside and self.kind[node] in (Kind.VIEW, Kind.ITEM):
+                sources = node.all_input_nodes
+                if all((s in rim or s not in inside) and self.kind[s] is not Kind.CONST for s in sources):
+                    rim[node] = None
+        for node in reversed(rim):
+            bare = packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes)
+            if bare or any(user not in inside for user in node.users):
+                inside.discard(node)
+        for node in rim:  # regroupings that are bare now
             if node in inside and packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes):
-                source = node.all_input_nodes[0]
-                if self.kind[source] is not Kind.CONST:
-                    inside.discard(node)
+                inside.discard(node)
         return [node for node in members if node in inside]
 
     def _users_of_unit(self, node: Node) -> list[Node]:
@@ -260,9 +269,8 @@ def _same(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
     """Equality of sizes without a guard: of the expressions when one is symbolic."""
     if isinstance(a, int) and isinstance(b, int):
         return a == b
-    left = a if isinstance(a, int) else a.node.expr
-    right = b if isinstance(b, int) else b.node.expr
-    return bool(left == right) or bool((left - right).expand() == 0)
+    left, right = (size if isinstance(size, int) else size.node.expr for size in (a, b))
+    return bool(left == right) or bool(sympy.expand(left - right) == 0)
 
 
 def _is_sink(user: Node) -> bool:

@@ -189,10 +189,15 @@ def convert(b: Builder, x: Out, dtype: torch.dtype) -> Out:
     return x if x.dtype == dtype else b.one("prims.convert_element_type.default", (x, dtype), dtype, x.shape)
 
 
+def _rule_copy(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
+    return expand(b, convert(b, c["src"], specs[0].dtype), specs[0].shape)
+
+
 def _rule_cat(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
     tensors = tuple(t for t in c["tensors"] if t.shape != (0,) or specs[0].shape == (0,))
     if len(tensors) == 1:
-        return tensors[0]
+        only: Out = tensors[0]
+        return only
     return b.one("aten.cat.default", (tensors, c["dim"] % len(specs[0].shape)), specs[0].dtype, specs[0].shape)
 
 
@@ -260,6 +265,7 @@ VIEW_RULES: dict[str, Rule] = {
     "aten.unbind": _rule_unbind,
     **{f"aten.{n}": _rule_same for n in ("alias", "detach", "lift_fresh", "clone")},
     "aten._to_copy": _rule_convert,
+    "aten.copy": _rule_copy,
     "prims.convert_element_type": _rule_convert,
     "aten.cat": _rule_cat,
     "aten.slice_scatter": _rule_slice_scatter,

@@ -14,7 +14,7 @@ from accelopt_compile.errors import AccelOptError
 from accelopt_compile.family import family_of
 from accelopt_compile.layout import Layouts, stride_class
 from accelopt_compile.nodes import SHORT_DTYPE, hint
-from accelopt_compile.order import Colours, ordered, plain_text
+from accelopt_compile.order import ordered
 from accelopt_compile.partition import Region
 from accelopt_compile.records import Dim, DtypeArg, Node, Ref, SymbolArg, TensorSpec, Workload
 from accelopt_compile.rewrite import size_of
@@ -88,14 +88,14 @@ class _Terms:
             translator.add(node)
         self.builder = translator.builder
         outputs = [self._materialised(_single(translator.env[node])) for node in region.outputs]
-        self.outputs = flatten_products(self.builder, outputs, Colours(outputs, plain_text))
+        self.outputs = flatten_products(self.builder, outputs)
         self.hints: dict[Any, int] = {}
         for node in (*region.inputs, *region.nodes):
             for value in _tensors(node.meta["val"]):
                 for size in (*value.shape, *value.stride()):
                     if isinstance(size, torch.SymInt):
                         self.hints[size_of(size)] = hint(size)
-        self.strides = {translator.env[node]: [hint(s) for s in node.meta["val"].stride()] for node in region.inputs}
+        self.strides = {_single(translator.env[node]): [hint(s) for s in node.meta["val"].stride()] for node in region.inputs}
 
     def _materialised(self, out: Out) -> Out:
         """An output that only shows an input anew is a copy of it."""
@@ -120,8 +120,8 @@ class _Signer:
         self.region = region
         self.numerics = numerics
         self.builder: Builder = terms.builder
-        dims = Dims(terms.outputs, terms.strides, terms.hints)  # type: ignore[arg-type]
-        classes = {out: stride_class(out.shape, terms.strides[out], dims.hint_of, out) for out in terms.strides}  # type: ignore[arg-type]
+        dims = Dims(terms.outputs, terms.strides, terms.hints)
+        classes = {out: stride_class(out.shape, terms.strides[out], dims.hint_of, out) for out in terms.strides}
 
         def text(out: Out) -> str:
             sizes = ["p" if dims.parts_of(s) else "s" if not dims.is_pinned(s) else str(dims.hint_of(s)) for s in _slots(out)]
@@ -129,7 +129,7 @@ class _Signer:
 
         self.outputs, order = ordered(self.builder, terms.outputs, text)
         self.output_order = tuple(order)
-        self.dims = Dims(self.outputs, terms.strides, terms.hints, pin_all=pin_all)  # type: ignore[arg-type]
+        self.dims = Dims(self.outputs, terms.strides, terms.hints, pin_all=pin_all)
         reached = reachable(self.outputs)
         self.inputs = [term for term in reached if term.op == INPUT]
         self.calls = [term for term in reached if term.op != INPUT]
@@ -161,7 +161,7 @@ class _Signer:
     def _tensor(self, out: Out, strides: Sequence[int | torch.SymInt]) -> TensorSpec:
         shape = self.layouts.shape(out)
         return TensorSpec(
-            dtype=SHORT_DTYPE[out.dtype], shape=shape, strides=self.layouts.strides(out, [size_of(s) for s in strides])
+            dtype=SHORT_DTYPE[out.dtype], shape=shape, strides=self.layouts.strides(out, tuple(size_of(s) for s in strides))
         )
 
     def _node(self, term: Term, refs: Mapping[Term, Ref]) -> Node:

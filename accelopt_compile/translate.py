@@ -41,10 +41,8 @@ class Translator:
         call = self._bind(node)
         specs = tuple(spec_of(v) if isinstance(v, torch.Tensor) else Spec(torch.float32, ()) for v in values(node))
         rule = RULES.get(packet_name(node))
-        result = rule(self.builder, call, specs) if rule else None
-        if result is None:
-            result = self._default(node, call, specs)
-        self.env[node] = result
+        spelled = rule(self.builder, call, specs) if rule else None
+        self.env[node] = self._default(node, call, specs) if spelled is None else spelled
 
     def _bind(self, node: Node) -> Call:
         assert isinstance(node.target, torch._ops.OpOverload)
