@@ -113,6 +113,16 @@ def _may_be_rows(problem: Problem) -> bool:
     return rows is None or rows <= max(_ROW_TUNABLES["ROW_LIMIT"])
 
 
+def _row_tiles(problem: Problem) -> tuple[int, int]:
+    """How many queries of a group the decode kernel takes together: when they are few, and else. Each number costs a
+    third of a second of building, so only those that can occur."""
+    rows = _static_rows(problem)
+    if rows is not None:
+        return (rows, rows) if rows < 4 else (4, 4)
+    group = problem.group or 1
+    return (group, 4) if group < 4 else (4, 4)
+
+
 def _may_be_tiles(problem: Problem) -> bool:
     rows = _static_rows(problem)
     return rows is None or rows > min(_ROW_TUNABLES["ROW_LIMIT"])
@@ -125,6 +135,7 @@ def _template(name: str) -> str:
 
 def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tunables: Mapping[str, tuple[int, ...]]) -> str:
     """What this workload fixes, and the tunables with their defaults."""
+    small, big = _row_tiles(problem)
     defines: dict[str, object] = {
         "DIM": problem.dim,
         "CAUSAL": int(problem.causal),
@@ -136,6 +147,8 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
         "IS_F32": int(problem.dtype == "f32"),
         "IS_BF16": int(problem.dtype == "bf16"),
         "MOST_ROWS": max(_ROW_TUNABLES["ROW_LIMIT"]),
+        "ROWS_SMALL": small,
+        "ROWS_BIG": big,
         "KV_UNIT": int(problem.unit_kv),
         "COPY_KV": int(structure["keys"] == "copied"),
         "TWO_PASS": int(structure.get("softmax") == "two_pass"),

@@ -44,6 +44,7 @@ class Shape:
     merges: list[tuple[str, str]] = field(default_factory=list)
     cuts: set[int] = field(default_factory=set)
     buffered: set[Key] = field(default_factory=set)
+    tile: str | None = None
 
 
 class NestWriter:
@@ -71,6 +72,9 @@ class NestWriter:
         self.pass_number = 0
         self.segment: Segment | None = None
         self.scans: list[str] = []
+        self.touched: dict[str, int] = {}
+        self.across: dict[str, int] = {}
+        self.stages: list[tuple[str, Affine]] = []
 
     # ------------------------------------------------------------ names, levels
 
@@ -173,8 +177,19 @@ class NestWriter:
         rest = form.without(self.vector or "")
         pointer = self.pointer(base, stored, rest)
         if m.is_one:
-            return self.define("body", lane, f"load(b, {pointer} + k, left)")
+            how = "fetch" if base.startswith("in") and rest.terms and self.first_touch(base) else "load"
+            return self.define("body", lane, f"{how}(b, {pointer} + k, left)")
+        if self.shape.tile and lane == "f" and form.coefficient(self.shape.tile).is_one:
+            self.stages.append((base, form))
+            return self.define("body", lane, f"full(tile{len(self.stages) - 1} + uu * VEC)")
+        for atom in self.par:
+            if form.coefficient(atom).is_one and lane == "f":
+                self.across[atom] = self.across.get(atom, 0) + 1
         return self.define("body", lane, f"strided(b, {pointer} + {m.c()}*k, {m.c()}, left)")
+
+    def first_touch(self, base: str) -> bool:
+        """Whether this pass is the first that reads `base`: only that one asks for what comes next."""
+        return self.touched.setdefault(base, self.pass_number) == self.pass_number
 
     def _gathered(self, base: str, form: Affine, lane: str) -> Ex:
         parts = []

@@ -15,15 +15,18 @@ TUNABLES: dict[str, tuple[int, ...]] = {
     "UNROLL": (4, 2, 1, 8),
     "BLOCK": (8192, 2048, 32768),
     "GRAIN": (16384, 4096, 65536),
+    "TILE": (128, 64, 32, 256),
+    "PREFETCH": (0, 256, 1024, 4096),
 }
-GRAMMAR: dict[str, tuple[str, ...]] = {"keep": ("heavy", "none", "all"), "stores": ("cached", "streamed")}
+_MARK = {"PREFETCH": "fetch(b,"}
+GRAMMAR: dict[str, tuple[str, ...]] = {"keep": ("heavy", "none", "all"), "stores": ("cached", "streamed"), "loads": ("tiled", "strided")}
 
 
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
     graph = Graph(workload)
     nests = schedule(graph)
-    choices = Choices(keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"))
+    choices = Choices(keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"), loads=structure.get("loads", "tiled"))
     done: dict[Val, str] = {}
     sections: set[str] = set()
     body: list[str] = []
@@ -62,7 +65,7 @@ def _exports(nests: list[Nest], number: int) -> set[Val]:
 
 
 def _used_tunables(body: str) -> dict[str, tuple[int, ...]]:
-    return {name: values for name, values in TUNABLES.items() if name in body}
+    return {name: values for name, values in TUNABLES.items() if _MARK.get(name, name) in body}
 
 
 def _header(workload: Workload) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape, mergeable, pass_levels, pass_of, row_level
-from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
+from accelopt_backends.cpp.expressions import SCALAR, SIZEOF, STORED, VECTOR
 from accelopt_backends.cpp.nests import Nest, Store, atoms_of, reduced_atoms
 from accelopt_backends.cpp.pull import NeedsSegments, Segment, canonical
 from accelopt_backends.cpp.values import Graph, Val
@@ -32,6 +32,7 @@ class Choices:
 
     keep: str = "heavy"
     stores: str = "cached"
+    loads: str = "tiled"
 
 
 def write_nest(
@@ -53,6 +54,9 @@ def write_nest(
     writer, lines = run()
     while (pair := mergeable(writer)) is not None and not (shape.cuts and nest.vector in pair):
         shape.merges.append(pair)
+        writer, lines = run()
+    if writer.across and choices.loads == "tiled" and NestText(writer, choices, exports).blocked:
+        shape.tile = max(writer.across, key=lambda atom: writer.across[atom])
         writer, lines = run()
     if choices.keep != "none":
         shape.buffered = {
@@ -127,7 +131,10 @@ class NestText:
                     self.column_step(acc)
             for store in stores:
                 self.store_vector(store)
-            self.sweep(low, high)
+            if w.shape.tile:
+                self.tile_loops()
+            else:
+                self.sweep(low, high)
         for red in reds:
             self.finish(red)
         for acc in scalar_accs:
@@ -162,6 +169,35 @@ class NestText:
         out += [pad + "    " + line for line in w.lines["body"]]
         out += [pad + "  }", pad + "});"]
         out += ["  " * d + "}" for d in reversed(range(depth))]
+
+    def tile_loops(self) -> None:
+        """Tiles of TILE x TILE, inside them VEC x VEC: transposed operands are turned once, then rows are written."""
+        w = self.w
+        u, size_u, size_v = str(w.shape.tile), w.sizes[str(w.shape.tile)].c(), w.sizes[w.row[-1]].c()
+        w.sections.add("transpose")
+        statements = [*w.lines["row"], *w.lines["inner"], *w.lines["body"]]
+        out = [
+            f"const int64_t u_end = ub * TILE + TILE < {size_u} ? ub * TILE + TILE : {size_u};",
+            f"const int64_t v_end = vb * TILE + TILE < {size_v} ? vb * TILE + TILE : {size_v};",
+            "for (int64_t u0 = ub * TILE; u0 < u_end; u0 += VEC)",
+            "  for (int64_t k = vb * TILE; k < v_end; k += VEC) {",
+            "    const int64_t us = u_end - u0 < VEC ? u_end - u0 : VEC, left = v_end - k < VEC ? v_end - k : VEC;",
+        ]
+        for n, (base, form) in enumerate(w.stages):
+            rest = form.without(u).without(w.row[-1])
+            stride = form.coefficient(w.row[-1]).c()
+            out.append(f"    alignas(64) float tile{n}[VEC * VEC];")
+            out.append(f"    transpose({base} + {rest.c()} + u0 + {stride}*k, {stride}, us, left, tile{n});")
+        out.append("    auto line = [&](auto b, int64_t uu) {")
+        out.append(f"      const int64_t {u} = u0 + uu;")
+        out += ["      " + line for line in statements]
+        out += [
+            "    };",
+            "    if (left == VEC) for (int64_t uu = 0; uu < us; ++uu) line(Block<1, false>(), uu);",
+            "    else for (int64_t uu = 0; uu < us; ++uu) line(Block<1, true>(), uu);",
+            "  }",
+        ]
+        w.lines["row"] = out
 
     # ------------------------------------------------------------ reductions
 
@@ -284,8 +320,13 @@ class NestText:
         pointer = w.pointer(f"out{store.output}", STORED[spec.dtype], form.without(w.vector or ""), "")
         name = x.name if x.varying else f"all({x.name})"
         if m.is_one:
-            how = "stream" if self.choices.stores == "streamed" else "store"
-            w.say("body", f"{how}(b, {pointer} + k, {name}, left);")
+            if self.choices.stores == "streamed":
+                size = ONE
+                for s in spec.shape:
+                    size = size * mono(s)
+                w.say("body", f"stream(b, {pointer} + k, {name}, left, {size.c()} * {SIZEOF[spec.dtype]} > STREAM_BYTES);")
+            else:
+                w.say("body", f"store(b, {pointer} + k, {name}, left);")
         else:
             w.say("body", f"scatter(b, {pointer} + {m.c()}*k, {m.c()}, {name}, left);")
 
@@ -313,7 +354,13 @@ class NestText:
             length = length * w.sizes[a]
         out = [f"// nest {w.number + 1}: {count.c()} rows of {length.c()}" + (", in blocks" if self.blocked else ""), "{"]
         vector = w.sizes[w.row[-1]] if w.row else ONE
-        if self.blocked:
+        if w.shape.tile:
+            size_u = w.sizes[w.shape.tile].c()
+            out.append(f"  const int64_t nu = ({size_u} + TILE - 1) / TILE, nv = ({vector.c()} + TILE - 1) / TILE;")
+            others = " * ".join(f"({w.sizes[a].c()})" for a in w.par if a != w.shape.tile) or "1"
+            out.append(f"  const int64_t items = {others} * nu * nv;")
+            out.append("  const int64_t n = slices(threads, items, 1 + GRAIN / (TILE * TILE));")
+        elif self.blocked:
             out.append(f"  const int64_t blocks = ({vector.c()} + BLOCK - 1) / BLOCK, items = ({count.c()}) * blocks;")
             out.append(
                 f"  const int64_t n = slices(threads, items, 1 + GRAIN / ({vector.c()} < BLOCK ? 1 + {vector.c()} : BLOCK));"
@@ -337,16 +384,19 @@ class NestText:
     def decode(self) -> list[str]:
         w = self.w
         out = []
-        row = "r"
-        if self.blocked:
+        row, par = "r", w.par
+        if w.shape.tile:
+            out += ["const int64_t vb = r % nv;", "const int64_t ub = r / nv % nu;"]
+            row, par = "(r / nv / nu)", [a for a in w.par if a != w.shape.tile]
+        elif self.blocked:
             out.append("const int64_t j0 = (r % blocks) * BLOCK;")
             row = "(r / blocks)"
-        for position, atom in enumerate(reversed(w.par)):
-            last = position == len(w.par) - 1
+        for position, atom in enumerate(reversed(par)):
+            last = position == len(par) - 1
             out.append(f"const int64_t {atom} = {row};" if last else f"const int64_t {atom} = {row} % ({w.sizes[atom].c()});")
             row = f"{row} / ({w.sizes[atom].c()})"
         used = "\n".join(w.lines["row"])
-        return [line for line in out if line.split()[2] == "j0" or line.split()[2] in used]
+        return [line for line in out if line.split()[2] in ("j0", "ub", "vb") or line.split()[2] in used]
 
     def partials(self) -> list[str]:
         out = []
