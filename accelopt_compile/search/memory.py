@@ -141,6 +141,11 @@ def fitted(source: KernelSource, tunables: Mapping[str, int]) -> dict[str, int]:
     }
 
 
+def filled(grammar: Mapping[str, tuple[str, ...]], structure: Mapping[str, str]) -> dict[str, str]:
+    """All choices of the grammar as `structure` makes them, those it leaves out at their default."""
+    return {name: structure.get(name, values[0]) for name, values in grammar.items()}
+
+
 def agreement(a: Mapping[str, str], b: Mapping[str, str]) -> float:
     """Share of the structural choices which both make that they make alike: a choice that one workload does not have
     makes no difference to it. With none in common, 1 if neither has any, else one half."""
@@ -163,7 +168,9 @@ def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Exp
     gain = relative(best, seed)
     if best.id == seed.id or gain <= HELPED:
         return None
-    change = {f"structure.{k}": v for k, v in best.source.structure.items() if seed.source.structure.get(k) != v}
+    grammar = task.backend.grammar(task.workload)
+    before, after = filled(grammar, seed.source.structure), filled(grammar, best.source.structure)
+    change = {f"structure.{name}": value for name, value in after.items() if before[name] != value}
     choices = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in change.items()) or "the seed's structure"
     numbers = ", ".join(f"{name}={value}" for name, value in best.tunables.items())
     return Experience(
@@ -179,6 +186,6 @@ def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Exp
         + f", {gain:.2f}x the seed.",
         slow=seed.source.text,
         fast=best.source.text,
-        structure=dict(best.source.structure),
+        structure=after,
         tunables=dict(best.tunables),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from accelopt_backends.base import Kernel, Ready, Refusal, Roofline
@@ -125,10 +125,12 @@ def _uniform(*what: str) -> float:
 
 @dataclass(kw_only=True)
 class SimulatedBackend:
-    """Renders readable pseudo-kernels. A `Backend`, but for loading: its kernels cannot run."""
+    """Renders readable pseudo-kernels. A `Backend`, but for loading: its kernels cannot run. With `terse`, sources name
+    only the choices that they were asked for, as a backend may."""
 
     name: str = "simulated"
     roofline_us: float = 10.0
+    terse: bool = False
 
     def probe(self) -> Ready:
         return Ready(target=f"{self.name}-cpu", environment={})
@@ -137,7 +139,7 @@ class SimulatedBackend:
         return None
 
     def seed(self, workload: Workload) -> KernelSource:
-        return KernelSource(language="cpp", text=_text({}), tunables=TUNABLES, structure=_filled({}), origin="seed")
+        return replace(self.render(workload, {}), origin="seed")
 
     def grammar(self, workload: Workload) -> Mapping[str, tuple[str, ...]]:
         return GRAMMAR
@@ -146,9 +148,8 @@ class SimulatedBackend:
         for name, value in structure.items():
             if value not in GRAMMAR.get(name, ()):
                 raise ValueError(f"{name}={value} is not in the grammar")
-        return KernelSource(
-            language="cpp", text=_text(structure), tunables=TUNABLES, structure=_filled(structure), origin="mutation"
-        )
+        named = dict(structure) if self.terse else _filled(structure)
+        return KernelSource(language="cpp", text=_text(structure), tunables=TUNABLES, structure=named, origin="mutation")
 
     def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:
         return tunables["TILE"] * tunables["UNROLL"] <= 4096

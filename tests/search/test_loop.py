@@ -201,6 +201,16 @@ def test_experience_that_does_not_apply_is_passed_over() -> None:
     assert result.best is not None
 
 
+def test_a_backend_that_names_only_what_it_was_asked_for_is_searched_alike() -> None:
+    """Choices that a source leaves out are at their default: the same kernels come up, with and without experience."""
+    prior = World(number=1).run().experiences
+    for remembered in ((), prior):
+        named, terse = World(prior=remembered), World(prior=remembered)
+        terse.task = replace(terse.task, backend=SimulatedBackend(terse=True))
+        named.run(), terse.run()
+        assert {e[0] for e in named.evaluator.evaluations[:20]} == {e[0] for e in terse.evaluator.evaluations[:20]}
+
+
 def test_the_way_to_the_winner_is_remembered_whole() -> None:
     """The last experience of a run carries the winner's structure, numbers and gain over the seed."""
     result = World().run()

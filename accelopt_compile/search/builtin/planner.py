@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from accelopt_compile.records import Candidate, Experience, Plan
-from accelopt_compile.search.memory import Configuration, agreement, promise, proven_configurations
+from accelopt_compile.search.memory import Configuration, agreement, filled, promise, proven_configurations
 from accelopt_compile.search.task import SearchTask
 
 _REJECTED = -1.0
@@ -28,11 +29,11 @@ def plan_steps(
     Changes with evidence for them come first, by its weight; then those without any, the choices taking turns in a
     random order; then those with evidence against them. Tunables that were good for the new structure ride along.
     """
-    structure = parent.source.structure
-    tried = {_key(t.structure) for t in task.tried}
     grammar = task.backend.grammar(task.workload)
+    structure = filled(grammar, parent.source.structure)
+    tried = {_key(filled(grammar, t.structure)) for t in task.tried}
     new = [change for change in _turns(grammar, structure, rng) if _key({**structure, change[0]: change[1]}) not in tried]
-    proven = proven_configurations(task, experiences)
+    proven = [replace(c, structure=filled(grammar, c.structure)) for c in proven_configurations(task, experiences)]
     worth = {change: _worth(task, structure, change, experiences, proven) for change in new}
     ranked = sorted(new, key=lambda change: -worth[change])  # stable: those without evidence keep their turns
     return [_plan(structure, change, proven) for change in ranked[:count]]
@@ -42,7 +43,7 @@ def _turns(grammar: Mapping[str, tuple[str, ...]], structure: Mapping[str, str],
     """All changes of one choice; each choice gives one value a turn, in random order."""
     columns = []
     for name, values in grammar.items():
-        others = [value for value in values if value != structure.get(name, values[0])]
+        others = [value for value in values if value != structure[name]]
         rng.shuffle(others)
         columns.append([(name, value) for value in others])
     rng.shuffle(columns)
@@ -69,16 +70,16 @@ def _worth(
             near = 0.5 + 0.5 * agreement(experience.structure, structure)
             worth += (1 if experience.helped else -1) * promise(task, experience) * near / len(experience.change)
     for configuration in proven:
-        if configuration.structure.get(name) == value:
+        if configuration.structure[name] == value:
             worth += _VOTE * configuration.weight / len(configuration.structure)
-        elif configuration.structure.get(name) == structure.get(name):
+        elif configuration.structure[name] == structure[name]:
             worth -= _VOTE * configuration.weight / len(configuration.structure)
     return worth
 
 
 def _plan(structure: Mapping[str, str], change: Change, proven: Sequence[Configuration]) -> Plan:
     name, value = change
-    text = f"Set {name} to {value} (now {structure.get(name, 'default')})."
+    text = f"Set {name} to {value} (now {structure[name]})."
     numbers = _numbers({**structure, name: value}, proven)
     if numbers:
         text += " Start from " + ", ".join(f"{key}={number}" for key, number in numbers.items()) + "."
@@ -86,9 +87,9 @@ def _plan(structure: Mapping[str, str], change: Change, proven: Sequence[Configu
 
 
 def _numbers(structure: Mapping[str, str], proven: Sequence[Configuration]) -> dict[str, int]:
-    """The tunables of the most promising configuration that makes no other choice; empty when there is none."""
+    """The tunables of the most promising configuration with this structure; empty when there is none."""
     for configuration in proven:
-        if agreement(configuration.structure, structure) == 1.0:
+        if _key(configuration.structure) == _key(structure):
             return dict(sorted(configuration.tunables.items()))
     return {}
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from accelopt_compile.records import Candidate, Experience
+from accelopt_compile.search.memory import filled
 from accelopt_compile.search.proposer import TeachingPair
 from accelopt_compile.search.task import SearchTask
 
@@ -13,41 +16,37 @@ def lesson_of(task: SearchTask, pair: TeachingPair) -> Experience | None:
     `change` is the change that the plan made (for one that hurt: the change to undo); `structure` and `tunables` are
     the faster kernel's.
     """
-    before, after = (pair.slow, pair.fast) if pair.helped else (pair.fast, pair.slow)
-    change = _difference(before, after)
-    if not change:
+    plan_from, plan_to = (pair.slow, pair.fast) if pair.helped else (pair.fast, pair.slow)
+    before, after = _choices(task, plan_from), _choices(task, plan_to)
+    steps = {name: (before[name], value) for name, value in after.items() if name in before and before[name] != value}
+    if any(name.startswith("structure.") for name in steps):  # numbers that moved along are not the lesson then
+        steps = {name: step for name, step in steps.items() if name.startswith("structure.")}
+    if not steps:
         return None
     return Experience(
         backend=task.backend.name,
         family=task.family,
         arch=task.arch,
         workload=task.workload.digest,
-        change=change,
+        change={name: value for name, (_, value) in steps.items()},
         helped=pair.helped,
         speedup=pair.speedup,
-        lesson=_sentence(task, before, change, pair),
+        lesson=_sentence(task, steps, pair),
         slow=pair.slow.source.text,
         fast=pair.fast.source.text,
-        structure=dict(pair.fast.source.structure),
+        structure=filled(task.backend.grammar(task.workload), pair.fast.source.structure),
         tunables=dict(pair.fast.tunables),
     )
 
 
-def _difference(before: Candidate, after: Candidate) -> dict[str, str]:
-    """The structural choices that differ, or, when none does, the tunables that do."""
-    old, new = before.source.structure, after.source.structure
-    structure = {f"structure.{name}": value for name, value in sorted(new.items()) if old.get(name) != value}
-    numbers = {
-        f"tunable.{name}": str(value) for name, value in sorted(after.tunables.items()) if before.tunables.get(name) != value
-    }
-    return structure or numbers
+def _choices(task: SearchTask, candidate: Candidate) -> dict[str, str]:
+    """What can differ between two kernels, by the names that a plan's change uses."""
+    structure = filled(task.backend.grammar(task.workload), candidate.source.structure)
+    named = {f"structure.{name}": value for name, value in structure.items()}
+    return named | {f"tunable.{name}": str(value) for name, value in sorted(candidate.tunables.items())}
 
 
-def _sentence(task: SearchTask, before: Candidate, change: dict[str, str], pair: TeachingPair) -> str:
-    steps = []
-    for name, value in change.items():
-        kind, _, short = name.partition(".")
-        old = before.source.structure.get(short) if kind == "structure" else before.tunables.get(short)
-        steps.append(f"{short} from {'unset' if old is None else old} to {value}")
+def _sentence(task: SearchTask, steps: Mapping[str, tuple[str, str]], pair: TeachingPair) -> str:
+    told = " and ".join(f"{name.partition('.')[2]} from {old} to {new}" for name, (old, new) in steps.items())
     effect = f"made it {pair.speedup:.2f}x faster" if pair.helped else f"made it {pair.speedup:.2f}x slower: do not"
-    return f"On {task.family} ({task.arch}), {' and '.join(steps)} {effect}."
+    return f"On {task.family} ({task.arch}), {told} {effect}."
