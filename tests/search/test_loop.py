@@ -89,11 +89,11 @@ def test_a_candidate_budget_is_kept_to_the_last_one() -> None:
 
 
 def test_a_time_budget_is_kept_with_the_final_evaluation_in_it() -> None:
-    """At 1 s a kernel and 3 s for the final one, 30 s are not overrun."""
+    """At 1 s a kernel and 3 s for the final one, 30 s are used well and not overrun."""
     result = World(seconds=30).run()
     assert "the time budget is spent" == result.reason
     assert result.best is not None
-    assert 25 <= result.seconds <= 30
+    assert 24 <= result.seconds <= 30
 
 
 def test_a_budget_that_is_spent_before_the_seed_gives_a_reason() -> None:
