@@ -44,12 +44,12 @@ def capture(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[CapturedGra
     def keep(inner: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         role: Role = "backward" if kwargs.get("is_backward") else "inference" if kwargs.get("is_inference") else "forward"
         if any(node.op.startswith("call_") for node in inner.graph.nodes):
-            kept = prepare(_copy_of(inner), inputs, is_inference=role == "inference")
+            kept = prepare(copy_of(inner), inputs, is_inference=role == "inference")
             found.append(CapturedGraph(role=role, gm=kept))
         return _never_called
 
     with _leave_no_trace():
-        compile_fx(_copy_of(gm), list(example_inputs), inner_compile=keep)
+        compile_fx(copy_of(gm), list(example_inputs), inner_compile=keep)
     return tuple(found)
 
 
@@ -73,7 +73,7 @@ def prepare(gm: GraphModule, inputs: Sequence[Any], *, is_inference: bool) -> Gr
     return gm
 
 
-def _copy_of(gm: GraphModule) -> GraphModule:
+def copy_of(gm: GraphModule) -> GraphModule:
     """Another graph over the same parameters. A deep copy would double the weights of a model held by its graph."""
     twin = GraphModule(gm, copy.deepcopy(gm.graph))
     twin.meta = dict(gm.meta)

@@ -29,7 +29,7 @@ from accelopt_compile.outcomes import CompileReport, RegionReport
 from accelopt_compile.records import Record, bucket_distance
 from accelopt_compile.search.budget import Budget, allot
 from accelopt_compile.sites import Site, document, from_document, sites_of
-from accelopt_compile.tuning import Bench, family, operators, tune
+from accelopt_compile.tuning import Bench, operators, tune
 from accelopt_compile.winners import Winner, winner_of
 
 log = logging.getLogger("accelopt_compile.pipeline")
@@ -217,7 +217,7 @@ def _tuned(site: Site, bench: Bench, budget: Budget, decided: Decided) -> Region
     with bench.store.claim(digest, bench.target) as mine:
         if not mine:
             return _elsewhere(site, bench, budget, decided)
-        found = tune(bench, site.workload, site.binding, family(site.workload), budget)
+        found = tune(bench, site.workload, site.binding, budget)
     if found.record is None:
         return _report(site, "MISS", reason=found.reason, seconds=found.seconds)
     if found.record.outcome == "baseline":

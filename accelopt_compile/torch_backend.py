@@ -89,7 +89,7 @@ def _with_kernels(
     from torch._dynamo.exc import RestartAnalysis
     from torch._inductor import config
 
-    from accelopt_compile.capture import _copy_of as copy_of
+    from accelopt_compile.capture import copy_of
 
     untouched = copy_of(gm)  # compile_fx owns and changes what it is given
     ours = AccelOptPass(planned.winners, Rewritten())

@@ -15,7 +15,8 @@ from accelopt_cache.kernel_store import Store
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.events import MemoryLog
-from accelopt_compile.records import Binding, Record, Workload, sha256_text
+from accelopt_compile.family import family_of
+from accelopt_compile.records import Binding, Record, Workload
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
@@ -59,12 +60,12 @@ def search_settings(settings: Settings) -> SearchSettings:
     )
 
 
-def tune(bench: Bench, workload: Workload, binding: Binding, family: str, budget: Budget) -> Tuned:
+def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> Tuned:
     """Search, and store what was found. A failure of the evaluator or the proposer is a reason, not an exception; Ctrl-C
     keeps what there is and goes on to the caller."""
     started = time.monotonic()
     try:
-        result = _search(bench, workload, binding, family, budget)
+        result = _search(bench, workload, binding, budget)
     except SearchInterrupted as interrupt:
         if interrupt.result.best is not None:
             _store(bench, workload, binding, interrupt.result)
@@ -77,7 +78,7 @@ def tune(bench: Bench, workload: Workload, binding: Binding, family: str, budget
     return Tuned(record=_store(bench, workload, binding, result), reason=result.reason, seconds=seconds)
 
 
-def _search(bench: Bench, workload: Workload, binding: Binding, family: str, budget: Budget) -> SearchResult:
+def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> SearchResult:
     from accelopt_compile.evaluate.evaluate import open_evaluator
     from accelopt_compile.search.builtin import BuiltinProposer
 
@@ -86,7 +87,7 @@ def _search(bench: Bench, workload: Workload, binding: Binding, family: str, bud
         binding=binding,
         target=bench.target,
         backend=bench.backend,
-        family=family,
+        family=family_of(workload),
         settings=search_settings(bench.settings),
         threads=bench.threads,
     )
@@ -175,9 +176,3 @@ def operators(workload: Workload, limit: int = 6) -> str:
     names = dict.fromkeys(node.op.split(".")[1] for node in workload.nodes)
     kept = [n for n in names if n not in _SHAPELESS] or list(names)
     return " ".join(kept[:limit]) + (f" +{len(kept) - limit}" if len(kept) > limit else "")
-
-
-def family(workload: Workload) -> str:
-    """The kind of work, coarser than the digest: experiences are shared within it. Operators sorted, sizes left out."""
-    names = sorted({node.op.split(".")[1] for node in workload.nodes} - _SHAPELESS)
-    return "-".join(names)[:120] or sha256_text(workload.to_text())[:12]

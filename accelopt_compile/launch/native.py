@@ -56,8 +56,11 @@ class PythonLauncher:
         sizes = list(args[self.inputs : self.inputs + self.symbols])
         if self.kernel is not None and 0 not in sizes:
             tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
-            if self.kernel([t.data_ptr() for t in tensors], sizes, thread_count()) == 0:
-                return
+            try:
+                if self.kernel([t.data_ptr() for t in tensors], sizes, thread_count()) == 0:
+                    return
+            except Exception as failure:  # guards the user's program: the fallback is right whatever the kernel does
+                log.warning("a kernel raised %s: %s", type(failure).__name__, failure)
         self.fallbacks += 1
         self.fallback(*args)
 

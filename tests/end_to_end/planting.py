@@ -85,6 +85,4 @@ def plant(
 
 def broken(seed: KernelSource) -> KernelSource:
     """A kernel that declines every call."""
-    return replace(
-        seed, text='#include <cstdint>\nextern "C" int accelopt_kernel(void* const*, const int64_t*, int64_t) { return 3; }\n'
-    )
+    return replace(seed, text='extern "C" int accelopt_kernel(void* const*, const long*, long) { return 3; }\n')
