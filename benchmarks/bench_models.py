@@ -128,9 +128,8 @@ def show(workload: str, found: dict[str, Any]) -> None:
         print(f"{workload:14} failed in {found['failed']}", flush=True)
         return
     measured = found["measure"]
-    times = "  ".join(
-        f"{name} {v['median_s'] * 1e3:9.2f} ms (error {v['worst_error']:.1e})" for name, v in measured["variants"].items()
-    )
+    variants = [(name, measured["variants"][name]) for name in ("eager", "inductor", "accelopt")]
+    times = "  ".join(f"{name} {v['median_s'] * 1e3:9.2f} ms (error {v['worst_error']:.1e})" for name, v in variants)
     print(
         f"{workload:14} {times}  over Inductor {measured['over_inductor']:.3f}x  over eager {measured['over_eager']:.3f}x",
         flush=True,
