@@ -155,6 +155,26 @@ class NestWriter:
             return ("k" if m.is_one else f"{m.c()}*k") + tail
         return form.c()
 
+    def plain_copy(self, val: Val, dtype: str) -> str | None:
+        """Where `val` is an input's elements unchanged and side by side: the address of the vector at `k`."""
+        index = canonical(val.dims, self.graph.sizes)
+        while True:
+            val, index = resolve(self.graph, val, index, self.vector_before_merges, self.segment)
+            if val.kind == "point" and val.data == "id":
+                val, index = val.args[0], narrow(val.args[0], index)
+                continue
+            break
+        if val.kind != "input" or val.dtype != dtype:
+            return None
+        spec = self.graph.workload.inputs[val.data]
+        form = Affine()
+        for i, stride in zip(index, spec.strides, strict=True):
+            form = form + i.scaled(mono(stride))
+        if not self.merge(form).coefficient(self.vector or "").is_one:
+            return None
+        rest = self.access(form).without(self.vector or "")
+        return f"{self.pointer(f'in{val.data}', STORED[dtype], rest)} + k"
+
     def _const(self, val: Val, index: Index) -> Ex:
         return Ex(literal(val.data, val.lane), val.lane, "row")
 

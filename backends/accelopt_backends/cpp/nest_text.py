@@ -314,12 +314,17 @@ class NestText:
     def store_vector(self, store: Store) -> None:
         w = self.w
         spec = w.graph.workload.output_specs[store.output]
-        x = w.value(store.val, canonical(store.val.dims, w.graph.sizes))
+        source = w.plain_copy(store.val, spec.dtype) if self.choices.stores == "cached" else None
+        x = Ex("", "", "body") if source else w.value(store.val, canonical(store.val.dims, w.graph.sizes))
         form = w.access(self.store_form(store))
         m = form.coefficient(w.vector or "")
         pointer = w.pointer(f"out{store.output}", STORED[spec.dtype], form.without(w.vector or ""), "")
         name = x.name if x.varying else f"all({x.name})"
-        if m.is_one:
+        if source and not m.is_one:
+            name = w.value(store.val, canonical(store.val.dims, w.graph.sizes)).name
+        if m.is_one and source:
+            w.say("body", f"copy(b, {pointer} + k, {source}, left);")
+        elif m.is_one:
             if self.choices.stores == "streamed":
                 size = ONE
                 for s in spec.shape:
