@@ -58,14 +58,26 @@ def plant(
     model: Callable[..., Any],
     *inputs: Any,
     source: Callable[[KernelSource], KernelSource] = lambda s: s,
-    timing: Timing = TIMING,
     environment: dict[str, str] | None = None,
     **compile_options: Any,
 ) -> list[Site]:
     """Store a winner for every region of `model` that the backend has a seed for; the regions."""
     place = bench()
     planted = [s for s in sites_seen(model, *inputs, **compile_options) if place.backend.supports(s.workload) is None]
-    for site in planted:
+    plant_sites(place, planted, source=source, environment=environment)
+    assert planted, "the model has no region that the backend supports"
+    return planted
+
+
+def plant_sites(
+    place: Bench,
+    sites: list[Site],
+    *,
+    source: Callable[[KernelSource], KernelSource] = lambda s: s,
+    environment: dict[str, str] | None = None,
+) -> None:
+    """Store a winner for each of the regions."""
+    for site in sites:
         seed = source(place.backend.seed(site.workload))
         record = Record(
             outcome="winner",
@@ -74,13 +86,11 @@ def plant(
             binding=site.binding,
             source=seed,
             tunables=seed.defaults(),
-            timing=timing,
+            timing=TIMING,
             environment={**place.environment, **(environment or {})},
             created="2025-01-01T00:00:00+00:00",
         )
         place.store.put(record, site.workload)
-    assert planted, "the model has no region that the backend supports"
-    return planted
 
 
 def broken(seed: KernelSource) -> KernelSource:

@@ -1,0 +1,118 @@
+"""Mode "tune": searches inside a budget, what they leave in the store, and who is let in."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import planting
+import pytest
+import torch
+from planting import Norm
+
+import accelopt_compile
+from accelopt_compile.api import PrewarmReport
+
+
+def tune(model: Any, **options: Any) -> Any:
+    return torch.compile(model, backend="accelopt", options={"mode": "tune", **options})
+
+
+def outcomes() -> list[tuple[str, str]]:
+    """(outcome, reason) of every region compiled so far."""
+    return [(r["outcome"], r["reason"]) for graph in accelopt_compile.explain(structured=True) for r in graph["regions"]]
+
+
+@pytest.mark.timeout(300)
+def test_search_leaves_a_verdict() -> None:
+    """A first compile searches and stores a winner or "baseline, because"; a second one only looks up."""
+    model, x = Norm(256).eval(), torch.randn(512, 256)
+    with torch.no_grad():
+        report = accelopt_compile.prewarm(model, x, budget_s=12, rounds=1, plans_per_candidate=1)
+        assert isinstance(report, PrewarmReport)
+        assert {"TUNED", "BASELINE"} >= {region.outcome for region in report.regions}
+        torch._dynamo.reset()
+        again = accelopt_compile.prewarm(model, x, budget_s=12)
+        assert {"HIT", "BASELINE"} >= {region.outcome for region in again.regions}
+        assert again.compiles[0].warm
+        assert 0 == sum(region.seconds for region in again.regions)
+        torch.testing.assert_close(model(x), tune(model, budget_s=0)(x))
+
+
+def test_no_budget_no_search() -> None:
+    """With a budget of 0 nothing is searched, and the region is not marked as searched."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), tune(model, budget_s=0)(x))
+    assert [("MISS", "the time budget is spent")] == outcomes()
+
+
+def test_no_regions_no_search() -> None:
+    """`max_regions` bounds how many regions one compile searches."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        tune(model, max_regions=0)(x)
+    assert [("MISS", "max_regions is 0")] == outcomes()
+
+
+def test_region_that_another_process_searches() -> None:
+    """A region under somebody's claim goes to Inductor at once, and the report names the process."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        place = planting.bench()
+        (site,) = planting.sites_seen(model, x)
+        with held(place, site.workload.digest):
+            torch.testing.assert_close(model(x), tune(model)(x))
+    ((outcome, reason),) = outcomes()
+    assert "MISS" == outcome
+    assert "is tuning this region" in reason
+
+
+def test_waiting_for_another_process() -> None:
+    """With `wait` the other search is waited for, within the budget, and its result is used."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        place = planting.bench()
+        (site,) = planting.sites_seen(model, x)
+        with held(place, site.workload.digest) as release:
+            threading.Timer(0.5, lambda: (planting.plant_sites(place, [site]), release())).start()
+            torch.testing.assert_close(model(x), tune(model, wait=True, budget_s=30)(x))
+    assert ["HIT"] == [outcome for outcome, _ in outcomes()]
+
+
+class held:
+    """Another searcher: a thread of its own that holds the claim until it is released."""
+
+    def __init__(self, place: Any, digest: str) -> None:
+        self.ready, self.done = threading.Event(), threading.Event()
+        self.thread = threading.Thread(target=self._hold, args=(place, digest))
+
+    def _hold(self, place: Any, digest: str) -> None:
+        with place.store.claim(digest, place.target):
+            self.ready.set()
+            self.done.wait(60)
+
+    def __enter__(self) -> Any:
+        self.thread.start()
+        self.ready.wait(10)
+        return self.done.set
+
+    def __exit__(self, *failure: object) -> None:
+        self.done.set()
+        self.thread.join()
+
+
+def test_prewarm_refuses_a_wrong_name() -> None:
+    """A misspelt setting is the caller's error, before anything is compiled."""
+    with pytest.raises(accelopt_compile.AccelOptError, match="did you mean 'rounds'"):
+        accelopt_compile.prewarm(Norm(), torch.randn(2, 64), round=3)
+
+
+def test_prewarm_with_backward_leaves_gradients_alone() -> None:
+    """Prewarming a training step tunes the backward too and gives the parameters' gradients back as they were."""
+    model, x = Norm(), torch.randn(6, 64)
+    model.weight.grad = torch.ones(64)
+    report = accelopt_compile.prewarm(model, x, backward=True, mode="apply")
+    assert torch.equal(torch.ones(64), model.weight.grad)
+    assert model.up.weight.grad is None
+    assert 2 <= len(report.regions)
