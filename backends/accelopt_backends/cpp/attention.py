@@ -113,14 +113,10 @@ def _may_be_rows(problem: Problem) -> bool:
     return rows is None or rows <= max(_ROW_TUNABLES["ROW_LIMIT"])
 
 
-def _row_tiles(problem: Problem) -> tuple[int, int]:
-    """How many queries of a group the decode kernel takes together: when they are few, and else. Each number costs a
-    third of a second of building, so only those that can occur."""
+def _row_tile(problem: Problem) -> int:
+    """How many queries of a group the decode kernel takes together: 4, or as many as there are when they are fewer."""
     rows = _static_rows(problem)
-    if rows is not None:
-        return (rows, rows) if rows < 4 else (4, 4)
-    group = problem.group or 1
-    return (group, 4) if group < 4 else (4, 4)
+    return 4 if rows is None else max(1, min(4, rows))
 
 
 def _may_be_tiles(problem: Problem) -> bool:
@@ -135,11 +131,11 @@ def _template(name: str) -> str:
 
 def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tunables: Mapping[str, tuple[int, ...]]) -> str:
     """What this workload fixes, and the tunables with their defaults."""
-    small, big = _row_tiles(problem)
     defines: dict[str, object] = {
         "DIM": problem.dim,
         "CAUSAL": int(problem.causal),
-        "SCALE_LOG2E": repr(problem.scale / math.log(2.0)),
+        "SCALE_LOG2E": repr(abs(problem.scale) / math.log(2.0)),
+        "SCALE_SIGN": -1 if problem.scale < 0 else 1,
         "MASK": 0 if not problem.mask else 2 if problem.mask == "b8" else 1,
         "MASK_KEEPS": int(problem.mask_keeps),
         "MASK_T": problem.mask or "b8",
@@ -147,8 +143,7 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
         "IS_F32": int(problem.dtype == "f32"),
         "IS_BF16": int(problem.dtype == "bf16"),
         "MOST_ROWS": max(_ROW_TUNABLES["ROW_LIMIT"]),
-        "ROWS_SMALL": small,
-        "ROWS_BIG": big,
+        "ROW_TILE": _row_tile(problem),
         "KV_UNIT": int(problem.unit_kv),
         "COPY_KV": int(structure["keys"] == "copied"),
         "TWO_PASS": int(structure.get("softmax") == "two_pass"),

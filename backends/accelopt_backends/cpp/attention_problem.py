@@ -24,7 +24,8 @@ from accelopt_backends.cpp.attention_views import (
     size_of,
     view_of,
 )
-from accelopt_compile.records import Arg, InvalidRecord, Node, Ref, TensorSpec, Workload
+from accelopt_compile.errors import InvalidRecord
+from accelopt_compile.records import Arg, Node, Ref, TensorSpec, Workload
 
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu.default"
 C_TYPES = {"f32": "float", "bf16": "bf16", "f16": "f16"}
@@ -83,6 +84,8 @@ class _Finder:
         scale = kwargs.get("scale")
         if scale is not None and not isinstance(scale, int | float):
             raise NotAView("the scale is not a number")
+        if scale is not None and not 1e-30 < abs(scale) < 1e30:
+            raise NotAView(f"a scale of {scale}")
         q, k, v = (self.view(a, spec.dtype) for a in args[:3])
         group = self.sizes(q, k, v)
         self.strides("q", q)

@@ -163,7 +163,7 @@ class NestText:
             depth += 1
         pad = "  " * depth
         out += [pad + line for line in w.lines["inner"]]
-        out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) {{")
+        out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) INLINED {{")
         out.append(pad + '  _Pragma("GCC unroll 16") for (int u = 0; u < b.N; ++u) {')
         out.append(pad + "    const int64_t k = j + u * VEC;")
         out += [pad + "    " + line for line in w.lines["body"]]
@@ -188,7 +188,7 @@ class NestText:
             stride = form.coefficient(w.row[-1]).c()
             out.append(f"    alignas(64) float tile{n}[VEC * VEC];")
             out.append(f"    transpose({base} + {rest.c()} + u0 + {stride}*k, {stride}, us, left, tile{n});")
-        out.append("    auto line = [&](auto b, int64_t uu) {")
+        out.append("    auto line = [&](auto b, int64_t uu) INLINED {")
         out.append(f"      const int64_t {u} = u0 + uu;")
         out += ["      " + line for line in statements]
         out += [
@@ -212,6 +212,8 @@ class NestText:
             return
         if (kind, lane) not in INIT:
             raise Unsupported(f"{kind} of this type")
+        if kind in ("max", "min") and lane == "f":
+            say(f"vi top{n}[UNROLL] = {{}};")
         say(f"{VECTOR[lane]} acc{n}[UNROLL]; for (int u = 0; u < UNROLL; ++u) acc{n}[u] = all({INIT[kind, lane]});")
 
     def operand(self, red: Val) -> Ex:
@@ -233,6 +235,10 @@ class NestText:
             say(f"best{n}[u] = where(won{n}, y{n}, best{n}[u]); at{n}[u] = where(won{n}, lane32() + (int)k, at{n}[u]);")
             return
         neutral = INIT[kind, red.args[0].lane]
+        if kind in ("max", "min") and red.args[0].lane == "f":
+            say(f"const vf y{n} = whole(b, {name}, left, {neutral});")
+            say(f"acc{n}[u] = {'above' if kind == 'max' else 'below'}(y{n}, acc{n}[u]); top{n}[u] = top(y{n}, top{n}[u]);")
+            return
         text = COMBINE[kind].format(f"acc{n}[u]", f"whole(b, {name}, left, {neutral})")
         say(f"acc{n}[u] = {text};")
 
@@ -242,7 +248,8 @@ class NestText:
             return f"index_of<{'true' if kind == 'argmax' else 'false'}>(best{n}, at{n})"
         if kind == "sum":
             return f"sum(total(acc{n}))"
-        return f"{FOLD[kind]}(joined(acc{n}, [](auto x, auto y) {{ return {COMBINE[kind].format('x', 'y')}; }}))"
+        folded = f"{FOLD[kind]}(joined(acc{n}, [](auto x, auto y) {{ return {COMBINE[kind].format('x', 'y')}; }}))"
+        return f"unless_nan({folded}, top{n})" if kind in ("max", "min") and red.args[0].lane == "f" else folded
 
     def finish(self, red: Val) -> None:
         say = self.w.lines["row"].append

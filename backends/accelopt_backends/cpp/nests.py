@@ -7,6 +7,7 @@ anything reduced across rows is accumulated per thread and is known only after t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -116,15 +117,17 @@ def _stores(graph: Graph, output: int, val: Val) -> Iterable[Store]:
 
 
 def _votes(graph: Graph) -> dict[str, float]:
-    """How many memory accesses have each atom innermost (unit stride)."""
+    """How many elements are accessed with each atom innermost (unit stride); a stored one counts half as much again."""
     votes: dict[str, float] = {}
     for spec, val, weight in [
         *((s, v, 1.0) for s, v in zip(graph.workload.inputs, graph.inputs, strict=True)),
         *((s, v, 1.5) for s, v in zip(graph.workload.output_specs, graph.outputs, strict=True)),
     ]:
+        elements = math.prod(static_count(s) for s in val.shape)
         for stride, dim in zip(spec.strides, val.dims, strict=True):
             if stride == 1 and dim:
-                votes[dim[-1]] = votes.get(dim[-1], 0.0) + weight * min(1.0, static_count(graph.sizes[dim[-1]]) / 8)
+                short = min(1.0, static_count(graph.sizes[dim[-1]]) / 8)
+                votes[dim[-1]] = votes.get(dim[-1], 0.0) + weight * elements * short
     return votes
 
 
