@@ -104,7 +104,7 @@ def _rule_div(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
     if isinstance(x, Out) and isinstance(number, int | float) and number != 0 and math.isfinite(number):
         if abs(math.frexp(number)[0]) == 0.5:
             return mul(b, x, 1.0 / number, specs[0])
-        y = scalar(number, specs[0].dtype)
+        y = float(number)  # rounded in `flatten_products`; erf and tanh want the reciprocal of the exact number
     x = x if isinstance(x, Out) else scalar(x, specs[0].dtype)
     return b.call("aten.div.Tensor", (x, y), (), specs)
 
@@ -180,8 +180,11 @@ def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
         product = _rebuilt(b, factors(Out(term), term.outs[0], True), term, moved, colour) if term.op == MUL else None
         if product is not None:
             products[Out(term)] = product
-        else:
-            new[term] = b.term(term.op, map_outs(term.args, moved), map_outs(term.kwargs, moved), term.outs)
+            continue
+        args = map_outs(term.args, moved)
+        if term.op == "aten.div.Tensor":
+            args = tuple(scalar(arg, term.outs[0].dtype) for arg in args)
+        new[term] = b.term(term.op, args, map_outs(term.kwargs, moved), term.outs)
     return [moved(out) for out in outputs]
 
 

@@ -107,6 +107,11 @@ def op_name(node: Node) -> str:
     return f"{packet_name(node)}.{node.target._overloadname}"
 
 
+def is_view(node: Node) -> bool:
+    """Whether the call only shows its operand in another way."""
+    return packet_name(node) in _VIEW
+
+
 def values(node: Node) -> tuple[Any, ...]:
     """The node's fake results, one per output (an absent output is None)."""
     value = node.meta.get("val")
@@ -124,6 +129,10 @@ def classify(node: Node) -> tuple[Kind, str]:
     if isinstance(node.meta.get("val"), torch.SymInt | torch.SymFloat | torch.SymBool | int | float | bool):
         return Kind.WALL, "computes a size, not a tensor"
     name = packet_name(node)
+    if name.startswith("prims.inductor_"):
+        return Kind.WALL, f"{name} draws random numbers"
+    if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
+        return Kind.WALL, f"{name or node.target} writes to an argument"
     kind = _named_kind(node, name)
     if kind is None:
         return Kind.WALL, f"{name or _target_name(node)} is in no class of operators that a region may hold"
@@ -164,8 +173,6 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
     """Why a node of a known kind is a wall all the same; "" when it is none."""
     target = node.target
     assert isinstance(target, torch._ops.OpOverload)
-    if target._schema.is_mutable:
-        return f"{name} writes to an argument"
     if kind is Kind.SDPA:
         dropout = node.args[3] if len(node.args) > 3 else node.kwargs.get("dropout_p", 0.0)
         if dropout != 0.0:
@@ -254,3 +261,11 @@ def overload(op: str) -> torch._ops.OpOverload:
 def is_pointwise(op: str) -> bool:
     """Whether a call named as in a workload computes each element of its result from those at the same place."""
     return op.rpartition(".")[0] in _POINTWISE or torch.Tag.pointwise in overload(op).tags
+
+
+def torch_dtype(short: str) -> torch.dtype:
+    """The dtype called "f32". Raises InvalidRecord for an unknown name."""
+    for dtype, name in SHORT_DTYPE.items():
+        if name == short:
+            return dtype
+    raise InvalidRecord(f"unknown dtype {short!r}")

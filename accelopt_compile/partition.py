@@ -224,8 +224,9 @@ class _Partitioner:
             bare = packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes)
             if bare or any(user not in inside for user in node.users):
                 inside.discard(node)
-        for node in rim:  # regroupings that are bare now
-            if node in inside and packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes):
+        for node in rim:  # what is bare now
+            movable = packet_name(node) in RESHAPES or self.kind[node] is Kind.ITEM
+            if node in inside and movable and not any(s in inside for s in node.all_input_nodes):
                 inside.discard(node)
         return [node for node in members if node in inside]
 

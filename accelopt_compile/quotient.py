@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from torch.fx import Node
 
-from accelopt_compile.nodes import op_name
+from accelopt_compile.nodes import is_view, op_name, packet_name
 
 Cone = list[Node]
 
@@ -124,5 +124,5 @@ class Quotient:
 
 
 def _look(cone: Cone) -> tuple[str, ...]:
-    """What a cone looks like, without sizes: rotary embeddings of queries and of fewer keys look alike."""
-    return tuple(op_name(n) for n in cone if hasattr(n.target, "_schema"))
+    """What a cone computes, without sizes and views: rotary embeddings of queries and of fewer keys look alike."""
+    return tuple(op_name(n) for n in cone if packet_name(n) and not is_view(n))

@@ -6,13 +6,18 @@ stands for it now.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
+from accelopt_compile.nodes import overload, torch_dtype
 from accelopt_compile.partition import Region
+from accelopt_compile.records import DtypeArg, Ref, SymbolArg
 from accelopt_compile.signature import Signed
 
 MakeCall = Callable[[Graph, Sequence[Node], Sequence["int | Node"]], "Node | Sequence[Node]"]
@@ -88,3 +93,71 @@ def _set_input_values(node: Node) -> None:
         return
     values = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
     node.meta.setdefault("eager_input_vals", values)
+
+
+def call_reference(signed: Signed) -> MakeCall:
+    """A `make_call` that inserts the reference's own operators: what a region is replaced by when nothing is better."""
+
+    def make(graph: Graph, inputs: Sequence[Node], sizes: Sequence[int | Node]) -> list[Node]:
+        w = signed.workload
+        names = dict(zip(w.symbols, sizes, strict=True))
+        example = inputs[0].meta["val"]
+        made: list[Node] = []
+
+        def value(arg: Any) -> Any:
+            match arg:
+                case Ref():
+                    return inputs[arg.index] if arg.kind == "i" else _result(graph, made[arg.index], arg.output)
+                case SymbolArg():
+                    return _evaluated(graph, arg.expr, names)
+                case DtypeArg():
+                    return torch_dtype(arg.dtype)
+                case tuple():
+                    return [value(a) for a in arg]
+            return arg
+
+        for node in w.nodes:
+            kwargs = {name: value(v) for name, v in node.kwargs}
+            if node.op in ("aten.full.default", "prims.iota.default"):
+                kwargs["device"] = example.device
+            if node.op == "prims.iota.default":
+                kwargs["requires_grad"] = False
+            made.append(_with_value(graph.call_function(overload(node.op), tuple(value(a) for a in node.args), kwargs), example))
+        return [_with_value(graph.call_function(torch.ops.aten.clone.default, (value(ref),)), example) for ref in w.outputs]
+
+    return make
+
+
+def _result(graph: Graph, node: Node, index: int) -> Node:
+    if not isinstance(node.meta["val"], tuple | list):
+        return node
+    item = graph.call_function(operator.getitem, (node, index))
+    item.meta["val"] = node.meta["val"][index]
+    return item
+
+
+def _evaluated(graph: Graph, text: str, names: Mapping[str, int | Node]) -> Any:
+    """The expression as nodes (or a number when every symbol is one)."""
+    tracer = torch.fx.proxy.GraphAppendingTracer(graph)
+    values = {name: torch.fx.Proxy(v, tracer) if isinstance(v, Node) else v for name, v in names.items()}
+    result = eval(text, {"__builtins__": {}}, values)  # the text is a checked dimension: arithmetic on symbols
+    if not isinstance(result, torch.fx.Proxy):
+        return result
+    _fill_sizes(result.node)
+    return result.node
+
+
+def _fill_sizes(node: Node) -> None:
+    if "val" not in node.meta:
+        for source in node.all_input_nodes:
+            _fill_sizes(source)
+        _with_value(node, None)
+
+
+def _with_value(node: Node, example: Any) -> Node:
+    """Give a new node its fake value, in the fake mode of `example`."""
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+    assert callable(node.target)
+    with example.fake_mode if isinstance(example, FakeTensor) else contextlib.nullcontext():
+        node.meta["val"] = node.target(*args, **kwargs)
+    return node

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from accelopt_compile.capture import CapturedGraph, capture
+from accelopt_compile.capture import CapturedGraph, capture, prepare
+from accelopt_compile.partition import partition
+from accelopt_compile.reference import reference
+from accelopt_compile.replace import call_reference, finish, replace_region
+from accelopt_compile.signature import try_sign
 
 SIZES: dict[str, Any] = {"vocab_size": 128}
 
@@ -133,3 +139,71 @@ def graph_of(function: Callable[..., Any], *args: torch.Tensor, dynamic: bool = 
         torch.compile(function, backend=backend, dynamic=dynamic)(*args)
     (only,) = found
     return only.graph
+
+
+class Checked:
+    """A backend without code generation: checks every region against its reference on the real values, and runs the graph
+    in which every region is replaced by its reference. `digests` and `worst` (largest relative difference) say what it saw."""
+
+    def __init__(self) -> None:
+        self.digests: list[str] = []
+        self.unsigned: list[str] = []
+        self.worst = 0.0
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(gm, example_inputs, inner_compile=self._inner, config_patches={"fx_graph_cache": False})
+
+    def _inner(self, gm: torch.fx.GraphModule, inputs: list[Any], **kwargs: Any) -> Any:
+        prepare(gm, inputs, is_inference=bool(kwargs.get("is_inference")))
+        signed = []
+        for region in partition(gm.graph).regions:
+            one = try_sign(region)
+            if isinstance(one, str):
+                self.unsigned.append(one)
+            else:
+                signed.append((region, one))
+        self.digests.extend(s.workload.digest for _, s in signed)
+        original = torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
+        names = [([n.name for n in r.inputs], [n.name for n in r.outputs], s) for r, s in signed]
+        for region, one in signed:
+            replace_region(gm.graph, region, one, call_reference(one))
+        finish(gm.graph)
+
+        def call(*args: Any) -> Any:
+            flat = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
+            self._compare(original, names, [a.clone() if isinstance(a, torch.Tensor) else a for a in flat])
+            return torch.fx.Interpreter(gm).run(*flat)
+
+        return call
+
+    def _compare(self, original: torch.fx.GraphModule, names: list[Any], args: list[Any]) -> None:
+        seen: dict[str, torch.Tensor] = {}
+
+        class Keep(torch.fx.Interpreter):
+            def run_node(self, n: torch.fx.Node) -> Any:
+                result = super().run_node(n)
+                if isinstance(result, torch.Tensor):
+                    seen[n.name] = result.clone() if n.op == "placeholder" else result
+                return result
+
+        Keep(original).run(*args)
+        for inputs, outputs, one in names:
+            tensors = [seen[inputs[i]] for i in one.input_order]
+            sizes = [seen[inputs[s.input]].shape[s.dim] for s in one.symbol_exprs]
+            results = reference(one.workload)(*tensors, *sizes)
+            for k, got in zip(one.output_order, results, strict=True):
+                self.worst = max(self.worst, difference(seen[outputs[k]], got))
+
+
+def difference(expected: torch.Tensor, actual: torch.Tensor) -> float:
+    """Largest difference relative to the largest finite expected value; infinite for another dtype, shape or infinity."""
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        return math.inf
+    a, b = expected.double(), actual.double()
+    finite = a.isfinite()
+    if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite].nan_to_num(), b[~finite].nan_to_num()):
+        return math.inf
+    a, b = a[finite], b[finite]
+    return float((a - b).abs().max() / a.abs().max().clamp(min=1e-30)) if a.numel() else 0.0

@@ -1,0 +1,34 @@
+"""Regions of common models: found in every layer alike, equal to their references, replaceable."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from tests.regions.models import MODELS, Checked, build, run
+
+CASES = [("llama", False), ("bert", False), *((name, True) for name in MODELS)]
+
+
+@pytest.mark.parametrize(("name", "training"), CASES)
+def test_every_region_equals_its_reference_and_may_be_replaced_by_it(name: str, training: bool) -> None:
+    """On the values of a real call; loss and gradients stay what eager gives, and layers share digests."""
+    model, inputs = build(name)
+    expected = run(model, inputs, training=training).loss.detach()
+    grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    torch._dynamo.reset()
+    checked = Checked()
+    loss = run(torch.compile(model, backend=checked, dynamic=False), inputs, training=training).loss.detach()
+    assert [] == checked.unsigned
+    assert checked.worst < 2e-5
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
+    assert set(grads) == {n for n, p in model.named_parameters() if p.grad is not None}
+    largest = max((float(g.abs().max()) for g in grads.values()), default=0.0)
+    for n, p in model.named_parameters():
+        if n in grads:
+            torch.testing.assert_close(p.grad, grads[n], rtol=1e-4, atol=1e-6 * largest)
+    counts = Counter(checked.digests)
+    assert len(counts) <= 0.75 * len(checked.digests)

@@ -1,0 +1,194 @@
+"""What goes into one region, and what stays outside and why."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from torch.fx import Graph, Node
+from torch.nn import functional as F
+
+from accelopt_compile.nodes import op_name
+from accelopt_compile.partition import Partition, Region, nested, partition
+from accelopt_compile.signature import family_of, sign
+from tests.regions.models import Checked, graph_of, graphs_of
+
+A = torch.ops.aten
+X = torch.randn(4, 128, 64)
+
+
+def calls(region: Region) -> list[str]:
+    return [op_name(n).split(".")[1] for n in region.nodes if isinstance(n.target, torch._ops.OpOverload)]
+
+
+def assert_sound(graph: Graph, cut: Partition) -> None:
+    """Regions are disjoint but for constants, convex, dense, and their quotient graph has no cycle."""
+    home: dict[Node, Any] = {}
+    for region in cut.regions:
+        for node in region.nodes:
+            if node.all_input_nodes:
+                assert node not in home
+            home[node] = region
+        assert set(region.inputs).isdisjoint(region.nodes)
+    before: dict[Any, set[Any]] = {}
+    for node in graph.nodes:
+        here = home.get(node, node)
+        before.setdefault(here, set()).update(s for n in node.all_input_nodes if (s := home.get(n, n)) is not here)
+    done: set[Any] = set()
+    while ready := [v for v in before if v not in done and before[v] <= done]:
+        done.update(ready)
+    assert set(before) == done
+
+
+def test_residual_add_and_norm_are_one_region_and_can_be_taken_apart() -> None:
+    """The sum is used again after a matrix product, so that it is an output too."""
+    w, m = torch.randn(64), torch.randn(64, 64)
+
+    def block(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        r = x + y
+        return r + F.rms_norm(r, (64,), w) @ m
+
+    graph = graph_of(block, X, X.clone())
+    cut = partition(graph)
+    assert_sound(graph, cut)
+    first, second = cut.regions
+    assert ("add", 2) == (calls(first)[0], len(first.outputs))
+    assert ["add"] == calls(second)
+    assert [["add"], calls(first)[1:]] == [calls(part) for part in nested(first)]
+
+
+def test_what_feeds_several_equal_consumers_is_merged_into_none() -> None:
+    """Otherwise the first of two layers would have a key of its own."""
+
+    def twice(x: torch.Tensor, angle: torch.Tensor) -> torch.Tensor:
+        c = angle.cos() * 0.5
+        return torch.relu(torch.relu(x * c) @ X[0].T @ X[0] * c)
+
+    graph = graph_of(twice, X, X[0].clone())
+    cut = partition(graph)
+    assert_sound(graph, cut)
+    assert [["cos", "mul"], ["mul", "relu"], ["mul", "relu"]] == [calls(r) for r in cut.regions]
+
+
+def test_constants_are_copied_into_each_region_that_reads_them() -> None:
+    """A shared `full` is no input of a region."""
+
+    def masked(x: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+        zero = torch.full((), 0.0)
+        return torch.where(m, torch.where(m, x, zero).exp() @ X[0].T @ X[0], zero).exp()
+
+    cut = partition(graph_of(masked, X, X > 0))
+    assert 2 == len(cut.regions)
+    assert all("full" in calls(r) and 2 == len(r.inputs) for r in cut.regions)
+
+
+def test_attention_takes_views_and_leaves_arithmetic() -> None:
+    """Rotary-like arithmetic on the queries is a region of its own; the expansion of keys belongs to attention."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        k = k[:, :, None].expand(2, 2, 2, 64, 16).reshape(2, 4, 64, 16)
+        return F.scaled_dot_product_attention(q * c + c, k, k).transpose(1, 2).contiguous()
+
+    cut = partition(graph_of(attend, torch.randn(2, 4, 64, 16), torch.randn(2, 2, 64, 16), torch.randn(64, 16)))
+    arithmetic, attention, copy = cut.regions
+    assert ["mul", "add"] == calls(arithmetic)
+    assert "expand" in calls(attention) and "mul" not in calls(attention)
+    assert ["permute", "clone"] == calls(copy)
+
+
+WALLS = {
+    "draws random numbers": lambda x: torch.rand_like(x) * x,
+    "depends on data": lambda x: x[x > 0].exp(),
+    "is in no class": lambda x: torch.linalg.qr(x)[0].exp(),
+    "dtype": lambda x: torch.view_as_complex(x.reshape(4, 128, 32, 2)).abs(),
+}
+
+
+@pytest.mark.parametrize("reason", WALLS)
+def test_a_wall_has_a_reason(reason: str) -> None:
+    """Each refused call says why in words."""
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    try:
+        cut = partition(graph_of(WALLS[reason], X))
+    finally:
+        torch._dynamo.config.capture_dynamic_output_shape_ops = False
+    assert any(reason in why for why in cut.refused.values()), cut.refused
+
+
+def test_every_call_is_in_a_region_or_refused() -> None:
+    """Nothing goes missing without a word."""
+    graph = graph_of(lambda x: (x @ x.transpose(1, 2)).softmax(-1).sum() + torch.rand(()), X)
+    cut = partition(graph)
+    inside = {n.name for r in cut.regions for n in r.nodes}
+    assert {n.name for n in graph.nodes if n.op == "call_function"} == inside | set(cut.refused)
+
+
+def test_one_cheap_call_on_little_data_is_not_worth_a_kernel() -> None:
+    """And the reason names the call."""
+    cut = partition(graph_of(lambda x: x.relu(), X[0, :8]))
+    assert () == cut.regions
+    assert any("not worth a kernel" in why for why in cut.refused.values())
+
+
+def adamw(count: int) -> torch.optim.AdamW:
+    """After one step, with gradients for the next."""
+    torch.manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(64, 96)) for _ in range(count)]
+    for p in parameters:
+        p.grad = torch.randn_like(p)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-3)
+    optimizer.step()
+    return optimizer
+
+
+def test_the_update_of_each_parameter_is_one_region() -> None:
+    """AdamW: parameters of one shape share a digest; the results that are written back are the region's outputs."""
+    (graph,) = graphs_of(adamw(3).step, {}, training=False)
+    cut = partition(graph.graph)
+    assert_sound(graph.graph, cut)
+    assert 3 == len(cut.regions)
+    assert 1 == len({sign(r).workload.digest for r in cut.regions})
+    assert ["optimizer"] * 3 == [family_of(sign(r).workload) for r in cut.regions]
+    assert {"aten.copy_ writes to an argument"} == {why for name, why in cut.refused.items() if name.startswith("copy_")}
+
+
+def test_a_replaced_update_updates_in_place_as_before() -> None:
+    """Parameters and state after a step with every region replaced by its reference."""
+    expected, ours = adamw(2), adamw(2)
+    expected.step()
+    torch._dynamo.reset()
+    checked = Checked()
+    torch.compile(ours.step, backend=checked)()
+    assert 2 == len(checked.digests)
+    assert checked.worst < 1e-6
+    torch.testing.assert_close(ours.param_groups[0]["params"], expected.param_groups[0]["params"])
+    torch.testing.assert_close(ours.state_dict()["state"], expected.state_dict()["state"])
+
+
+def test_five_thousand_nodes_take_less_than_a_few_seconds() -> None:
+    """Chains of norms with a long residual; quadratic work would take minutes."""
+    with torch._subclasses.FakeTensorMode():
+        graph = Graph()
+        x, w = graph.placeholder("x"), graph.placeholder("w")
+        x.meta["val"], w.meta["val"] = torch.empty(128, 64), torch.empty(64, 64)
+
+        def call(target: Any, *args: Any) -> Node:
+            node = graph.call_function(target, args)
+            node.meta["val"] = target(*(a.meta["val"] if isinstance(a, Node) else a for a in args))
+            return node
+
+        late = []
+        for _ in range(620):
+            n = call(A.mul.Tensor, x, call(A.rsqrt.default, call(A.mean.dim, call(A.mul.Tensor, x, x), [1], True)))
+            late.append(call(A.exp.default, n))
+            x = call(A.add.Tensor, x, call(A.mm.default, call(A.tanh.default, n), w))
+        for value in late:
+            x = call(A.add.Tensor, x, value)
+        graph.output((x,))
+    assert 5000 < len(graph.nodes)
+    start = time.process_time()
+    cut = partition(graph)
+    assert time.process_time() - start < 5
+    assert_sound(graph, cut)
