@@ -119,7 +119,7 @@ def _node_bytes(w: Workload, index: int, binding: Mapping[str, int]) -> int:
     if node.op.startswith(_FREE):
         return 0
     outputs = sum(_bytes(w, spec, binding) for spec in node.outputs)
-    refs = _refs((*node.args, *(v for _, v in node.kwargs)))
+    refs = list(dict.fromkeys(_refs((*node.args, *(v for _, v in node.kwargs)))))
     if node.op.startswith(_PICKERS):
         return 2 * outputs + sum(_bytes(w, w.spec_of(r), binding) for r in refs[1:])
     return outputs + sum(_bytes(w, w.spec_of(r), binding) for r in refs)
