@@ -13,8 +13,9 @@ from torch.fx import GraphModule
 
 from accelopt_compile.evaluate.compare import Exact, Expected
 from accelopt_compile.evaluate.inputs import Role, make_inputs, roles
+from accelopt_compile.evaluate.noisy import UNIT, sensitivity
 from accelopt_compile.evaluate.reference import reference_module, widen
-from accelopt_compile.evaluate.tolerance import UNIT, Allowance, allow, reduced_elements, rounds_to_half, sensitivity
+from accelopt_compile.evaluate.tolerance import Allowance, allow, input_steps, reduced_elements, rounds_to_half
 from accelopt_compile.records import Workload
 
 CACHE_BYTES = 1 << 30
@@ -92,11 +93,12 @@ class Answers:
         except (RuntimeError, NotImplementedError):  # no float64 kernel for an operator: eager is then all there is
             return self._without_golden(inputs, results, took)
         probes = max(4, min(probes, int(PROBE_SECONDS / max(time.perf_counter() - begin, 1e-6))))
-        moved = sensitivity(golden, inputs, answers, probes=probes, low=False, seed=case.seed)
+        reduced = reduced_elements(self._workload, dict(case.binding))
+        steps = input_steps(reduced)
+        moved = sensitivity(golden, inputs, answers, probes=probes, low=False, seed=case.seed, multiple=steps)
         moved_low = (
             sensitivity(golden, inputs, answers, probes=probes, low=True, seed=case.seed) if self._low else [None] * len(moved)
         )
-        reduced = reduced_elements(self._workload, dict(case.binding))
         expected: list[Expected] = []
         for r, g, s, low in zip(results, answers, moved, moved_low, strict=True):
             if not r.is_floating_point():
@@ -130,14 +132,15 @@ class Answers:
 
     def _eager(self, case: Case, eager: GraphModule) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:
         domain = self._domain(dict(case.binding), eager)
-        try:
-            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, domain)
+        for bound in (None, 2, 1):  # plain integers as usual; 0 or 1; 0, where the reference refuses the others
+            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, domain, integers_below=bound)
             begin = time.perf_counter()
-            results = eager(*inputs)
-        except (RuntimeError, IndexError, ZeroDivisionError):
-            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, domain, narrow=True)
-            begin = time.perf_counter()
-            results = eager(*inputs)
+            try:
+                results = eager(*inputs)
+                break
+            except (RuntimeError, IndexError, ZeroDivisionError):
+                if bound == 1:
+                    raise
         took = time.perf_counter() - begin
         owned = {x.data_ptr() for x in inputs}
         return inputs, [r.clone() if r.data_ptr() in owned else r for r in results], took

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -104,10 +104,16 @@ def roles(workload: Workload, binding: Binding) -> list[Role]:
 
 
 def make_inputs(
-    workload: Workload, binding: Binding, family: str, seed: int, domain: Sequence[Role], *, narrow: bool = False
+    workload: Workload,
+    binding: Binding,
+    family: str,
+    seed: int,
+    domain: Sequence[Role],
+    *,
+    integers_below: int | None = None,
 ) -> list[torch.Tensor]:
-    """Fresh inputs with the workload's strides. `narrow` keeps every plain integer at 0 or 1 (for references that
-    refuse the usual ones)."""
+    """Fresh inputs with the workload's strides. `integers_below` bounds every plain integer (for references that refuse
+    the usual ones)."""
     generator = torch.Generator().manual_seed(seed & (2**63 - 1))
     counts = [_numel(workload, spec, binding) for spec in workload.inputs]
     largest = max((c for c, spec in zip(counts, workload.inputs, strict=True) if spec.dtype in FLOATS), default=0)
@@ -121,8 +127,8 @@ def make_inputs(
         elif role.kind == "bool":
             values = _bools(kind, shape, generator)
         else:
-            role = replace(role, bound=min(role.bound, 2)) if narrow and role.kind == "int" else role
-            values = _integers(kind, shape, role.bound, generator)
+            bound = role.bound if integers_below is None or role.kind == "index" else min(role.bound, integers_below)
+            values = _integers(kind, shape, bound, generator)
         made.append(_strided(values.to(DTYPES[spec.dtype]), shape, strides))
     return made
 

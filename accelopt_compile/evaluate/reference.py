@@ -30,6 +30,12 @@ DTYPES: dict[str, torch.dtype] = {
 }
 FLOATS = ("f64", "f32", "bf16", "f16")
 
+MADE_ON_CPU: dict[str, dict[str, Any]] = {
+    "aten.full.default": {"device": torch.device("cpu")},
+    "prims.iota.default": {"device": torch.device("cpu"), "requires_grad": False},
+}
+"""Arguments of operators that make tensors from nothing: a workload does not name a device."""
+
 Tensors = Sequence[torch.Tensor]
 Program = Callable[..., tuple[torch.Tensor, ...]]
 
@@ -78,8 +84,10 @@ def reference_module(workload: Workload, binding: Binding, *, wide: bool = False
 
     for node in workload.nodes:
         args = tuple(argument(a) for a in node.args)
-        kwargs = {name: argument(a) for name, a in node.kwargs}
-        nodes.append(graph.call_function(operator_of(node.op), args, kwargs))
+        kwargs = {name: argument(a) for name, a in node.kwargs} | MADE_ON_CPU.get(node.op, {})
+        made = graph.call_function(operator_of(node.op), args, kwargs)
+        made.meta["dtype"] = DTYPES[node.outputs[0].dtype] if node.outputs else torch.float32
+        nodes.append(made)
     graph.output(tuple(value(ref) for ref in workload.outputs))
     return GraphModule(torch.nn.Module(), graph)
 

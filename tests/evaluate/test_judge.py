@@ -95,9 +95,9 @@ def test_swallowed_nan_is_rejected() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(row=st.integers(0, ROWS - 1), column=st.integers(0, 256), off=st.floats(1e-5, 1e3), sign=st.sampled_from([-1, 1]))
+@given(row=st.integers(0, ROWS - 1), column=st.integers(0, 256), off=st.floats(1e-4, 1e3), sign=st.sampled_from([-1, 1]))
 def test_one_wrong_element_anywhere_is_found_and_named(row: int, column: int, off: float, sign: int) -> None:
-    """A relative error of 1e-5 or more in one element is rejected, and the fault names that element."""
+    """A relative error of 1e-4 or more in one element is rejected, and the fault names that element."""
     wanted = answer("normal")
     result = torch.softmax(wanted.inputs[0], 1)
     result[row, column] *= 1 + sign * off

@@ -32,6 +32,10 @@ def kernel(pointers, sizes, threads):
 """
 
 
+_MADE_ON_CPU = {"aten.full.default": ["device='cpu'"], "prims.iota.default": ["device='cpu'", "requires_grad=False"]}
+"""Arguments of operators that make tensors from nothing: a workload does not name a device."""
+
+
 def emit(workload: Workload, *, passes: int = 1) -> str:
     """The text of a reference kernel that does the work `passes` times the tunable REPEAT."""
     unpack = [f"    {name} = sizes[{k}]" for k, name in enumerate(workload.symbols)]
@@ -40,6 +44,7 @@ def emit(workload: Workload, *, passes: int = 1) -> str:
     for number, node in enumerate(workload.nodes):
         arguments = [_argument(a, workload) for a in node.args]
         arguments += [f"{name}={_argument(a, workload)}" for name, a in node.kwargs]
+        arguments += _MADE_ON_CPU.get(node.op, [])
         body.append(f"    n{number} = {node.op}({', '.join(arguments)})")
     return _TEMPLATE.format(
         digest=workload.digest[:12],

@@ -1,0 +1,145 @@
+"""The golden answer with rounding put back in at random: how much do half-ulp errors on the way move the result?
+
+Moving only the inputs misses what cancels inside (1 + erf(x) far below zero, x - mean(x) of a constant row): there a right
+kernel differs from eager by a rounding of an intermediate. So the results of the nodes are moved as well.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Interpreter
+from torch.fx import Node as FxNode
+
+from accelopt_compile.evaluate.reference import widen
+
+UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+HALVES = (torch.float16, torch.bfloat16)
+
+EXACT = frozenset(
+    (
+        "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze",
+        "squeeze", "clone", "alias", "cat", "stack", "split", "split_with_sizes", "gather", "embedding", "index",
+        "_unsafe_index", "index_select", "scatter", "slice_scatter", "select_scatter", "where", "full", "full_like",
+        "iota", "neg", "abs", "relu", "amax", "amin", "max", "min", "maximum", "minimum", "clamp", "clamp_min",
+        "clamp_max", "floor", "ceil", "round", "trunc", "sign", "sort", "topk", "flip", "constant_pad_nd",
+        "masked_fill", "lift_fresh_copy", "copy", "as_strided", "empty", "zeros", "ones", "eq", "ne", "ge", "gt",
+        "le", "lt"
+    )
+)  # fmt: skip
+"""Operators whose result is exact: they move, select or compare."""
+
+MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
+SUMS = ("sum", "mean", "var", "var_mean", "cumsum", "prod", "logsumexp")
+
+
+class Noisy(Interpreter):
+    """Runs a float64 reference module, moving every inexact float result by its unit roundoff, up or down at random; by
+    more where many terms were summed, in an order that is free.
+
+    `low` moves only the results that are half precision in the real program, by their unit; else all move by float32's.
+    """
+
+    def __init__(self, module: GraphModule, generator: torch.Generator, *, low: bool) -> None:
+        super().__init__(module, garbage_collect_values=True)
+        self._generator, self._low = generator, low
+
+    def run_node(self, n: FxNode) -> Any:
+        if n.op != "call_function" or n.target is operator.getitem:
+            return super().run_node(n)
+        packet = getattr(n.target, "overloadpacket", None)
+        name = str(packet).rpartition(".")[2]
+        if name == "_scaled_dot_product_flash_attention_for_cpu":
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return self._attention(*args, **kwargs)
+        result = super().run_node(n)
+        if name in EXACT:
+            return result
+        dtype, steps = n.meta.get("dtype", torch.float32), summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result)
+        if isinstance(result, list | tuple):
+            return type(result)([self._moved(r, dtype, steps) for r in result])
+        return self._moved(result, dtype, steps)
+
+    def _moved(self, value: Any, dtype: torch.dtype, steps: float = 1.0) -> Any:
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or (self._low and dtype not in HALVES):
+            return value
+        unit = UNIT[dtype] if self._low else max(2.0**-52, min(UNIT.get(dtype, 2.0**-24), 2.0**-24))
+        return moved(value, unit if self._low else steps * unit, self._generator)
+
+    def _attention(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        dropout: float = 0.0,
+        causal: bool = False,
+        *,
+        attn_mask: torch.Tensor | None = None,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp."""
+        dtype, steps = torch.float32, 1 + math.sqrt(q.shape[-1]) / 2
+        scores = self._moved(q @ k.transpose(-1, -2), dtype, steps) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        if causal:
+            keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+            scores = scores.masked_fill(~keep, -math.inf)
+        if attn_mask is not None:
+            scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
+        lse = torch.logsumexp(scores, -1)
+        weights = self._moved(torch.nan_to_num(torch.softmax(scores, -1)), dtype)
+        return self._moved(weights @ v, dtype), self._moved(lse, dtype)
+
+
+def summing_steps(name: str, args: Sequence[Any], result: Any) -> float:
+    """By how many units the order of summation alone may move a result: 1 where nothing is summed."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if name in MATMULS and tensors:
+        return 1 + math.sqrt(tensors[-1].shape[-2] if tensors[-1].dim() > 1 else tensors[-1].numel()) / 2
+    first = result[0] if isinstance(result, list | tuple) and result else result
+    if name not in SUMS or not tensors or not isinstance(first, torch.Tensor):
+        return 1.0
+    return 1 + math.sqrt(tensors[0].numel() / max(first.numel(), 1)) / 4
+
+
+def moved(value: torch.Tensor, step: float, generator: torch.Generator) -> torch.Tensor:
+    """`value` times 1 + step or 1 - step, element by element at random."""
+    sign = torch.randint(0, 2, value.shape, generator=generator, dtype=torch.int8).to(value.dtype)
+    return value * sign.mul_(2 * step).add_(1 - step)
+
+
+def sensitivity(
+    golden: GraphModule,
+    inputs: Sequence[torch.Tensor],
+    answers: Sequence[torch.Tensor],
+    *,
+    probes: int,
+    low: bool,
+    seed: int,
+    multiple: float = 1.0,
+) -> list[torch.Tensor]:
+    """rms over `probes` of |noisy golden - answers|, per output (zeros for outputs that are no floats).
+
+    Inputs are moved by `multiple` units of float32 (of their own where they are float64), results of nodes by one. `low`
+    moves half-precision inputs and results by one unit of their own instead, and nothing else.
+    """
+    generator = torch.Generator().manual_seed(seed & (2**63 - 1))
+    squares = [torch.zeros_like(a) if a.is_floating_point() else torch.zeros(()) for a in answers]
+    wide = widen(inputs)
+    for _ in range(probes):
+        trial = []
+        for x, original in zip(wide, inputs, strict=True):
+            half = original.dtype in HALVES
+            if not original.is_floating_point() or (low and not half):
+                trial.append(x)
+                continue
+            unit = 2.0**-52 if original.dtype == torch.float64 else 2.0**-24
+            trial.append(moved(x, UNIT[original.dtype] if low else multiple * unit, generator))
+        results = Noisy(golden, generator, low=low).run(*trial)
+        for square, result, answer in zip(squares, results, answers, strict=True):
+            if answer.is_floating_point():
+                square += torch.nan_to_num_(result - answer, nan=0.0, posinf=0.0, neginf=0.0).square_()
+    return [square.div_(max(probes, 1)).sqrt_() for square in squares]
