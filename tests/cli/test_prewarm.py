@@ -1,0 +1,64 @@
+"""`accelopt prewarm` as a user runs it: in its own process, on a model of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+MODEL = """
+import torch
+
+def build():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 192), torch.nn.SiLU(), torch.nn.LayerNorm(192)).eval(), torch.randn(256, 64)
+"""
+
+
+def command(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
+    (tmp_path / "my_model.py").write_text(MODEL)
+    environment = {
+        **os.environ,
+        "ACCELOPT_CACHE_DIR": str(tmp_path / "store"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+    }
+    line = [sys.executable, "-m", "accelopt_compile.cli", *arguments]
+    return subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_what_prewarm_found_is_listed_and_found_again(tmp_path: Path) -> None:
+    """Regions are reported with exit code 0 or 3; a second prewarm searches nothing and agrees with the first."""
+    first = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "10", "--json")
+    printed, errors = first.communicate(timeout=250)
+    assert first.returncode in (0, 3), errors
+    regions = [region for graph in json.loads(printed)["graphs"] for region in graph["regions"]]
+    assert regions
+    winners = {region["workload"] for region in regions if region["outcome"] in ("TUNED", "HIT")}
+    listed, _ = command(tmp_path, "cache", "ls", "--outcome", "winner", "--json").communicate(timeout=60)
+    assert winners == {record["workload"] for record in json.loads(listed)}
+    printed, errors = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "0", "--json").communicate(timeout=250)
+    again = [region for graph in json.loads(printed)["graphs"] for region in graph["regions"]]
+    assert winners == {region["workload"] for region in again if region["outcome"] == "HIT"}, errors
+
+
+def test_ctrl_c_is_exit_code_130_and_one_line(tmp_path: Path) -> None:
+    """An interrupted search ends with 130, says that it can be resumed, and shows no traceback."""
+    running = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "600")
+    assert running.stderr is not None
+    seen = ""
+    for line in running.stderr:
+        seen += line
+        if "searching" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=120)
+    assert 130 == running.returncode, seen + errors
+    assert "the same command goes on from there" in errors
+    assert "Traceback" not in errors
