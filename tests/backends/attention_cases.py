@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 
 import torch
-from accelopt_backends.cpp import CppBackend
 
+from accelopt_backends.cpp import CppBackend
 from accelopt_compile.records import Dim, KernelSource, Node, Ref, SymbolArg, TensorSpec, Workload
 
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -62,9 +62,7 @@ def attention(
             kwargs["attn_mask"] = add("aten.where.self", (Ref("i", 3), zero, low), spec(dtype, *mask.shape))
     out = spec(dtype, "s0", heads, queries, dim, order=order)
     sums = spec("f32", "s0", heads, queries, order=(0, 2, 1))
-    nodes.append(
-        Node(op=FLASH, args=(Ref("i", 0), k, v, 0.0, causal), kwargs=tuple(sorted(kwargs.items())), outputs=(out, sums))
-    )
+    nodes.append(Node(op=FLASH, args=(Ref("i", 0), k, v, 0.0, causal), kwargs=tuple(sorted(kwargs.items())), outputs=(out, sums)))
     last = len(nodes) - 1
     return Workload(
         inputs=tuple(inputs), nodes=tuple(nodes), outputs=(Ref("n", last), Ref("n", last, 1))[: 1 + lse],

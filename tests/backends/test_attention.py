@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelopt_backends.cpp import attention as room
 
+from accelopt_backends.cpp import attention as room
 from accelopt_compile.records import Node, Ref, Workload
 
 from .attention_cases import TORCH, Case, attention, spec
@@ -27,20 +27,28 @@ def test_matches_float64_as_closely_as_eager(dtype: str, causal: bool, tmp_path:
     case = Case(attention(dtype, kv=2, causal=causal, order=ROWS, lse=True), tmp_path)
     for binding in (*PREFILL, *DECODE):
         case.check(**binding)
-        case.check(threads=2, **binding)
+    case.check(threads=2, **PREFILL[0])
+    case.check(threads=2, **DECODE[0])
 
 
-@pytest.mark.parametrize("dim", [8, 40, 72, 128, 256, 5])
-def test_any_head_size(dim: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype,dim", [("f32", 8), ("bf16", 40), ("f32", 72), ("bf16", 128), ("f32", 256), ("bf16", 5)])
+def test_any_head_size(dtype: str, dim: int, tmp_path: Path) -> None:
     """Head sizes that fill vectors and tiles, and those that leave tails."""
-    for dtype in ("f32", "bf16"):
-        case = Case(attention(dtype, heads=3, kv=1, dim=dim, causal=True, lse=True), tmp_path)
-        for binding in (PREFILL[0], DECODE[0]):
-            case.check(**binding)
+    case = Case(attention(dtype, heads=3, kv=1, dim=dim, lse=True), tmp_path)
+    for binding in (PREFILL[0], DECODE[0]):
+        case.check(**binding)
 
 
-@pytest.mark.parametrize("shape", [("s1", "s2"), ("s0", 1, 1, "s2"), ("s0", 4, "s1", "s2"), (1, 1, "s1", 1)])
-@pytest.mark.parametrize("kind", ["f32", "b8"])
+@pytest.mark.parametrize(
+    "kind,shape",
+    [
+        ("f32", ("s1", "s2")),
+        ("f32", ("s0", 1, 1, "s2")),
+        ("b8", ("s0", 4, "s1", "s2")),
+        ("f32", (1, 1, "s1", 1)),
+        ("b8", ("s0", 1, 1, "s2")),
+    ],
+)
 def test_masks_broadcast(kind: str, shape: tuple[int | str, ...], tmp_path: Path) -> None:
     """Additive and boolean masks over keys, queries, heads and batch, whatever is broadcast."""
     case = Case(attention(kv=2, mask=spec(kind, *shape), lse=True), tmp_path)
@@ -48,10 +56,9 @@ def test_masks_broadcast(kind: str, shape: tuple[int | str, ...], tmp_path: Path
         case.check(**binding)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "f16"])
-def test_masks_in_half_precision_with_a_causal_limit(dtype: str, tmp_path: Path) -> None:
+def test_masks_in_half_precision_with_a_causal_limit(tmp_path: Path) -> None:
     """A mask in the storage type, on top of the causal limit."""
-    case = Case(attention(dtype, kv=2, causal=True, mask=spec(dtype, "s0", 1, "s1", "s2")), tmp_path)
+    case = Case(attention("bf16", kv=2, causal=True, mask=spec("bf16", "s0", 1, "s1", "s2")), tmp_path)
     for binding in (*PREFILL, *DECODE):
         case.check(**binding)
 
@@ -82,20 +89,20 @@ def test_the_lowest_finite_mask_means_uniform_not_nothing(tmp_path: Path) -> Non
         torch.testing.assert_close(out, inputs[2].mean(2, keepdim=True).expand_as(out), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [0.37, -2.0])
-def test_the_scale_is_the_workloads(scale: float, tmp_path: Path) -> None:
+def test_the_scale_is_the_workloads(tmp_path: Path) -> None:
     """A scale other than 1/sqrt(dim), a negative one too."""
-    case = Case(attention(scale=scale, lse=True), tmp_path)
+    case = Case(attention(scale=-0.37, lse=True), tmp_path)
     for binding in (PREFILL[0], DECODE[0]):
         case.check(**binding)
 
 
-@pytest.mark.parametrize("binding", [{"s0": 0, "s1": 3, "s2": 5}, {"s0": 1, "s1": 0, "s2": 5}, {"s0": 1, "s1": 40, "s2": 0}])
-def test_sizes_of_zero(binding: dict[str, int], tmp_path: Path) -> None:
-    """No batch and no queries write nothing; no keys give zeros."""
+def test_sizes_of_zero(tmp_path: Path) -> None:
+    """No batch and no queries write nothing; no keys give zeros (where eager divides by zero)."""
     case = Case(attention(lse=True), tmp_path)
-    out, _ = case.run(case.inputs(binding), binding)
-    assert torch.equal(torch.zeros_like(out), out)
+    for batch, queries, keys in ((0, 3, 5), (1, 0, 5), (1, 40, 0), (1, 1, 0)):
+        binding = {"s0": batch, "s1": queries, "s2": keys}
+        out, _ = case.run(case.inputs(binding), binding)
+        assert torch.equal(torch.zeros_like(out), out)
 
 
 def test_large_scores_do_not_overflow(tmp_path: Path) -> None:
@@ -128,11 +135,11 @@ def test_a_view_of_the_output_is_written_in_its_own_layout(tmp_path: Path) -> No
     permute = Node(op="aten.permute.default", args=(Ref("n", 0), (0, 2, 1, 3)), outputs=(spec("bf16", "s0", "s1", 4, 64),))
     reshape = Node(op="aten.reshape.default", args=(Ref("n", 1), ()), outputs=(flat,))
     viewed = replace(plain, nodes=(*plain.nodes, permute, reshape), outputs=(Ref("n", 2),), output_specs=(flat,))
+    case, flattened = Case(plain, tmp_path), Case(viewed, tmp_path)
     for binding in (PREFILL[0], DECODE[0]):
-        case = Case(plain, tmp_path)
         inputs = case.inputs(binding)
         expected = case.run(inputs, binding)[0].transpose(1, 2).flatten(2)
-        assert torch.equal(expected, Case(viewed, tmp_path).run(inputs, binding)[0])
+        assert torch.equal(expected, flattened.run(inputs, binding)[0])
 
 
 def test_strides_that_are_not_dense(tmp_path: Path) -> None:
@@ -151,11 +158,12 @@ def test_strides_that_are_not_dense(tmp_path: Path) -> None:
 def test_every_structure_is_right(structure: dict[str, str], tmp_path: Path) -> None:
     """Each structural choice, with tunables away from their defaults."""
     tunables = {"Q_VECS": 3, "K_TILE": 8, "D_TILE": 4, "K_BLOCK": 48, "EDGE_BLOCK": 24, "ROW_BLOCK": 64, "DIM_VECS": 2}
-    for dtype in ("f32", "bf16"):
-        case = Case(attention(dtype, heads=3, kv=1, causal=True), tmp_path, structure, **tunables, MIN_SPLIT=128, PREFETCH=0)
-        assert room.valid(case.source, tunables)
-        for binding in (*PREFILL, *DECODE):
-            case.check(threads=2, **binding)
+    dtype = "f32" if "keys" in structure else "bf16"
+    case = Case(attention(dtype, heads=3, kv=1, causal=True), tmp_path, structure, **tunables, MIN_SPLIT=128, PREFETCH=0)
+    assert room.valid(case.source, tunables)
+    for binding in (*PREFILL, *DECODE):
+        case.check(**binding)
+    case.check(threads=2, **DECODE[0])
 
 
 def test_two_runs_agree_bit_for_bit_and_inputs_stay(tmp_path: Path) -> None:
@@ -165,7 +173,7 @@ def test_two_runs_agree_bit_for_bit_and_inputs_stay(tmp_path: Path) -> None:
     inputs = case.inputs(binding)
     before = [t.clone() for t in inputs]
     first = case.run(inputs, binding, threads=2)[0]
-    assert all(torch.equal(first, case.run(inputs, binding, threads=2)[0]) for _ in range(5))
+    assert all(torch.equal(first, case.run(inputs, binding, threads=2)[0]) for _ in range(3))
     assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
 
 
@@ -173,7 +181,7 @@ def test_two_runs_agree_bit_for_bit_and_inputs_stay(tmp_path: Path) -> None:
 def test_older_processors(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same text built for narrower vectors."""
     monkeypatch.setenv("ACCELOPT_CPP_LEVEL", level)
-    for dtype in ("f32", "bf16", "f16"):
+    for dtype in ("f32", "bf16") if level == "baseline" else ("bf16", "f16"):
         case = Case(attention(dtype, heads=6, kv=2, causal=True, lse=True), tmp_path)
         for binding in (PREFILL[0], DECODE[0]):
             case.check(**binding)
