@@ -29,8 +29,11 @@ class CppBackend:
         return Ready(target=chain.target, environment={"compiler": chain.version, "march": " ".join(chain.march)})
 
     def supports(self, workload: Workload) -> str | None:
-        if attention.matches(workload) is True:
+        matched = attention.matches(workload)
+        if matched is True:
             return None
+        if any("_scaled_dot_product" in n.op for n in workload.nodes):
+            return str(matched)
         try:
             _rendered(workload.to_text(), ())
         except Unsupported as reason:

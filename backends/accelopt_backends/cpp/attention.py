@@ -76,6 +76,8 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     tunables = dict(_COMMON_TUNABLES)
     if _may_be_tiles(problem):
         tunables |= _TILE_TUNABLES
+        if problem.dim >= 128:  # a block of values should stay in the first-level cache
+            tunables["K_BLOCK"] = (48, 96, 192)
     if _may_be_rows(problem):
         tunables |= _ROW_TUNABLES
     parts = [_head(workload, problem, full, tunables), _template("common")]

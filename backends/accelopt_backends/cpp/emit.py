@@ -290,6 +290,30 @@ class NestWriter:
         source = arg.name if arg.varying else f"all({arg.name})"
         return self.define("body", "f", f"running({source}, {carry})", True)
 
+    def _cat(self, val: Val, index: Index) -> Ex:
+        """The part that holds this position, chosen at run time; every part is read at a position that it has."""
+        dim: int = val.data
+        at = self.access(index[dim])
+        level = self.level(at)
+        if level == "body":
+            raise Unsupported("a concatenation along a dimension that is not the innermost")
+        start, chosen = 0, None
+        for part in val.args:
+            size = part.shape[dim].static or 0
+            name = self.fresh("x")
+            self.say(level, f"const int64_t {name} = clamped({at.c()} - {start}, {size});")
+            self.scope[name] = level
+            piece = self.value(part, (*index[:dim], Affine({name: ONE}), *index[dim + 1 :]))
+            if chosen is not None:
+                where = max(level, piece.level, chosen.level, key=LEVELS.index)
+                names = [f"all({e.name})" if where == "body" and not e.varying else e.name for e in (chosen, piece)]
+                here = f"({at.c()}) < {start}"
+                text = f"where({f'all({here})' if where == 'body' else here}, {names[0]}, {names[1]})"
+                piece = self.define(where, val.lane, text, chosen.heavy or piece.heavy)
+            start, chosen = start + size, piece
+        assert chosen is not None
+        return chosen
+
     def _lookup(self, val: Val, index: Index) -> Ex:
         table, positions = val.args
         kind, dim = val.data

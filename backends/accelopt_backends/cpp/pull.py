@@ -41,7 +41,8 @@ def canonical(atoms_per_dim: Sequence[Sequence[str]], sizes: Mapping[str, Mono])
 
 
 def resolve(graph: Graph, val: Val, index: Index, vector: str | None, segment: Segment | None) -> tuple[Val, Index]:
-    """Follow views (and concatenations inside `segment`) down to a value that computes or loads."""
+    """Follow views (and concatenations inside `segment`) down to a value that computes or loads. A concatenation along a
+    loop that is not the vector's stays: the emitter chooses among its parts at run time."""
     while True:
         match val.kind:
             case "reshape":
@@ -58,8 +59,10 @@ def resolve(graph: Graph, val: Val, index: Index, vector: str | None, segment: S
                 moved = index[dim].scaled(Mono(step)) + Affine({}, start)
                 index = (*index[:dim], moved, *index[dim + 1 :])
             case "cat":
-                part, index = _part(val, index, vector, segment)
-                val = part
+                found = _part(val, index, vector, segment)
+                if found is None:
+                    return val, index
+                val, index = found
                 continue
             case _:
                 return val, index
@@ -94,7 +97,7 @@ def _through_reshape(graph: Graph, val: Val, index: Index, segment: Segment | No
     return tuple(result)
 
 
-def _part(val: Val, index: Index, vector: str | None, segment: Segment | None) -> tuple[Val, Index]:
+def _part(val: Val, index: Index, vector: str | None, segment: Segment | None) -> tuple[Val, Index] | None:
     dim: int = val.data
     at = index[dim]
     bounds = [0]
@@ -112,7 +115,7 @@ def _part(val: Val, index: Index, vector: str | None, segment: Segment | None) -
         if segment.high + at.const > next(b for b in bounds[1:] if b > position):
             raise NeedsSegments([b - at.const for b in bounds[1:-1]])
     else:
-        raise Unsupported("a concatenation along a dimension that is not the innermost")
+        return None
     k = next(k for k in range(len(val.args)) if bounds[k] <= position < bounds[k + 1])
     moved = at + Affine({}, -bounds[k])
     return val.args[k], (*index[:dim], moved, *index[dim + 1 :])
