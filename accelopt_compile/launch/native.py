@@ -11,6 +11,7 @@ import functools
 import importlib.machinery
 import importlib.util
 import logging
+import operator
 import os
 import shutil
 import subprocess
@@ -53,7 +54,7 @@ class PythonLauncher:
         if len(args) != self.inputs + self.symbols + self.outputs or out.keys() - {"out"}:
             raise TypeError(f"kernel takes {self.inputs} tensors, {self.symbols} sizes and {self.outputs} outputs")
         self.calls += 1
-        sizes = list(args[self.inputs : self.inputs + self.symbols])
+        sizes = [operator.index(size) for size in args[self.inputs : self.inputs + self.symbols]]
         if self.kernel is not None and 0 not in sizes:
             tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -35,74 +36,71 @@ print(json.dumps({{
 """
 
 
-def run(**options: Any) -> dict[str, Any]:
-    """Compile and call `Norm` in a fresh process on the caches of this test."""
+def run(root: Path, **options: Any) -> dict[str, Any]:
+    """Compile and call `Norm` in a fresh process on the caches under `root`."""
     script = PROGRAM.format(tests=str(Path(__file__).parent), options={"mode": "apply", **options})
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=250, check=False)
+    environment = {**os.environ, "ACCELOPT_CACHE_DIR": str(root / "accelopt"), "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=250, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
 
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Winners in the store, and an Inductor cache of this test alone."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch.manual_seed(0)
-    with torch.no_grad():
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The caches that a first process leaves, and what it saw. Nothing may change them: take `caches`."""
+    root = tmp_path_factory.mktemp("first")
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setenv("ACCELOPT_CACHE_DIR", str(root / "accelopt"))
+        torch.manual_seed(0)
         planting.plant(Norm().eval(), torch.randn(6, 64))
+    return root, run(root)
 
 
-def store() -> Path:
-    return Path(os.environ["ACCELOPT_CACHE_DIR"])
+@pytest.fixture
+def caches(first: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A copy of the caches that a first process left."""
+    shutil.copytree(first[0], tmp_path / "caches")
+    return tmp_path / "caches"
 
 
-def test_warm_start_captures_and_compiles_nothing(planted: None) -> None:
-    """The second process knows the graph, takes Inductor's code from its cache, and runs the kernel."""
-    cold, warm = run(), run()
-    assert (0, 0) == (cold["cached"], cold["warm"])
-    assert cold["replaced"] >= 1
-    assert (1, 1, 0) == (warm["cached"], warm["warm"], warm["replaced"])
-    assert cold["calls"] == warm["calls"] >= 1
-    assert 0 == cold["fallbacks"] == warm["fallbacks"]
+def test_first_process_puts_the_kernel_in(first: tuple[Path, dict[str, Any]]) -> None:
+    """The process that compiles captures the graph, replaces the region, and calls the kernel."""
+    seen = first[1]
+    assert (0, 0, 0) == (seen["cached"], seen["warm"], seen["fallbacks"])
+    assert seen["replaced"] >= 1
+    assert seen["calls"] >= 1
 
 
-def test_inductors_own_cache_entries_stay_its_own(planted: None) -> None:
-    """A graph compiled with kernels is not served to a process that asked for Inductor, nor the other way round."""
-    run()
-    assert {"calls": 0, "cached": 0} == {k: v for k, v in run(mode="off").items() if k in ("calls", "cached")}
-    assert run()["calls"] >= 1
+def test_warm_start_captures_and_compiles_nothing(caches: Path) -> None:
+    """The second process knows the graph, takes Inductor's code from its cache, and calls the kernel."""
+    warm = run(caches)
+    assert (1, 1, 0, 0) == (warm["cached"], warm["warm"], warm["replaced"], warm["fallbacks"])
+    assert warm["calls"] >= 1
 
 
-def test_damaged_build_is_built_again(planted: None) -> None:
-    """A truncated shared library is noticed by its digest and rebuilt."""
-    run()
-    libraries = [p for p in store().rglob("*.so") if "launcher" not in p.name]
-    assert libraries
-    for library in libraries:
-        library.write_bytes(library.read_bytes()[:100])
-    again = run()
-    assert again["calls"] >= 1
-    assert 0 == again["fallbacks"]
-
-
-def test_removed_records_give_the_region_back_to_inductor(planted: None) -> None:
-    """When the kernels are gone, the cached graph that called them is not used."""
-    run()
-    for record in store().rglob("*.json"):
-        if "records" in record.parts:
-            record.unlink()
-    gone = run()
-    assert (0, 0) == (gone["calls"], gone["cached"])
-    assert {"MISS"} == set(gone["regions"])
-
-
-def test_damaged_graph_document_is_captured_again(planted: None) -> None:
-    """A graph document that is not what was written costs a capture, nothing else."""
-    run()
-    for document in store().rglob("graphs/*.json"):
-        document.write_text("{}")
-    again = run()
-    assert 0 == again["warm"]
+def test_damaged_files_cost_time_only(caches: Path) -> None:
+    """A truncated shared library is noticed by its digest and rebuilt, a damaged graph document captured again."""
+    libraries = [path for path in caches.rglob("accelopt/**/*.so") if "launcher" not in path.name]
+    documents = list(caches.rglob("graphs/*.json"))
+    assert libraries and documents
+    for path in (*libraries, *documents):
+        path.write_bytes(path.read_bytes()[:40])
+    again = run(caches)
+    assert (0, 0) == (again["warm"], again["fallbacks"])
     assert again["calls"] >= 1
     assert [] == again["problems"]
+
+
+def test_without_kernels_it_is_inductors_own_graph(caches: Path) -> None:
+    """The cached graph that calls kernels serves neither mode "off" nor a store whose kernels are gone; those two share
+    the entry that Inductor makes alone."""
+    alone = run(caches, mode="off")
+    assert (0, 0) == (alone["calls"], alone["cached"])
+    for path in (caches / "accelopt").rglob("records/**/*.json"):
+        path.unlink()
+    gone = run(caches)
+    assert (0, 1) == (gone["calls"], gone["cached"])
+    assert {"MISS"} == set(gone["regions"])
