@@ -152,3 +152,21 @@ def test_an_answer_that_proves_nothing_is_skipped_with_a_reason() -> None:
     found = Answers(workload).get(Case((("s0", 3),), "normal", 1), probes=4)
     assert isinstance(found, str)
     assert "refuses" in found
+
+
+def test_a_rounding_that_cancellation_magnifies_is_allowed() -> None:
+    """GELU far below zero is 1 + erf(x) with nearly all digits gone: another correct erf is right, 0.01 % more is not."""
+    spec = TensorSpec(dtype="f32", shape=("s0", 512), strides=(512, 1))
+    nodes = (
+        Node(op="aten.mul.Tensor", args=(Ref("i", 0), 0.70710677), outputs=(spec,)),
+        Node(op="aten.erf.default", args=(Ref("n", 0),), outputs=(spec,)),
+        Node(op="aten.add.Tensor", args=(Ref("n", 1), 1.0), outputs=(spec,)),
+        Node(op="aten.mul.Tensor", args=(Ref("n", 2), Ref("i", 0)), outputs=(spec,)),
+    )
+    workload = Workload(inputs=(spec,), nodes=nodes, outputs=(Ref("n", 3),), output_specs=(spec,), symbols=("s0",))
+    wanted = answer("normal", answers=Answers(workload))
+    x = wanted.inputs[0]
+    erf = torch.erf(x.double() * 0.70710677).float()
+    erf = torch.where(torch.arange(512) % 2 == 0, erf, torch.nextafter(erf, torch.tensor(2.0)))
+    assert "" == judge([(erf + 1) * x], wanted.expected).fault
+    assert judge([(torch.erf(x * 0.70710677) + 1) * x * 1.0001], wanted.expected).fault

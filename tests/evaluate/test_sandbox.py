@@ -164,3 +164,12 @@ def test_the_reference_backend_is_right_and_improves_with_fewer_passes(cache_roo
     assert fast.timing.kernel_us < slow.timing.kernel_us
     assert isinstance(refused, Rejected)
     assert "line 1" in refused.diagnosis
+
+
+def test_a_forked_child_may_use_threads(cache_root: Path, tmp_path: Path) -> None:
+    """Parallel regions work in the forked child, because the fork server never ran one."""
+    backend, workload = ReferenceBackend(), softmax_workload()
+    with open_evaluator(workload, {"s0": 4096}, backend=backend, threads=2, seed=1, workdir=str(tmp_path)) as evaluator:
+        verdict = evaluator.evaluate(backend.render(workload, {"passes": "1"}), {"REPEAT": 1})
+    assert isinstance(verdict, Accepted), verdict
+    assert 2 == verdict.timing.threads
