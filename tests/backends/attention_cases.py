@@ -11,7 +11,7 @@ from accelopt_backends.cpp import CppBackend
 from accelopt_compile.records import Dim, KernelSource, Node, Ref, SymbolArg, TensorSpec, Workload
 
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "b8": torch.bool}
+TORCH = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "b8": torch.bool, "i64": torch.int64}
 
 
 def times(*dims: Dim) -> Dim:

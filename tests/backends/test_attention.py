@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accelopt_backends.cpp import attention as room
-from accelopt_compile.records import Node, Ref, Workload
+from accelopt_compile.records import DtypeArg, Node, Ref, SymbolArg, Workload
 
 from .attention_cases import TORCH, Case, attention, spec
 
@@ -54,6 +54,40 @@ def test_masks_broadcast(kind: str, shape: tuple[int | str, ...], tmp_path: Path
     case = Case(attention(kv=2, mask=spec(kind, *shape), lse=True), tmp_path)
     for binding in (*PREFILL, *DECODE):
         case.check(**binding)
+
+
+def test_a_mask_made_of_positions_is_evaluated_in_the_kernel(tmp_path: Path) -> None:
+    """where(padding & (key position <= query position), 0, -inf), as decoder models write it: equal to the mask given."""
+    given = Case(attention(kv=2, mask=spec("b8", "s0", 1, "s1", "s2")), tmp_path)
+    plain = given.workload
+    full = spec("b8", "s0", 1, "s1", "s2")
+    keys, rows = spec("i64", 1, 1, 1, "s2"), spec("i64", 1, 1, "s1", 1)
+    options = (("dtype", DtypeArg("i64")), ("start", 0), ("step", 1))
+    made = (
+        Node(op="prims.iota.default", args=(SymbolArg("s2"),), kwargs=options, outputs=(spec("i64", "s2"),)),
+        Node(op="aten.reshape.default", args=(Ref("n", 0), (1, 1, 1, SymbolArg("s2"))), outputs=(keys,)),
+        Node(op="aten.le.Tensor", args=(Ref("n", 1), Ref("i", 4)), outputs=(spec("b8", 1, 1, "s1", "s2"),)),
+        Node(op="aten.bitwise_and.Tensor", args=(Ref("i", 3), Ref("n", 2)), outputs=(full,)),
+        *(replace(n, args=tuple(_moved(a, 4) for a in n.args), kwargs=_moved_kwargs(n, 4)) for n in plain.nodes),
+    )
+    where = next(i for i, n in enumerate(made) if "where" in n.op)
+    made = (*made[:where], replace(made[where], args=(Ref("n", 3), *made[where].args[1:])), *made[where + 1 :])
+    padding = spec("b8", "s0", 1, 1, "s2")
+    inputs = (*plain.inputs[:3], padding, rows)
+    case = Case(replace(plain, inputs=inputs, nodes=made, outputs=(Ref("n", len(made) - 1),)), tmp_path)
+    for binding in ({"s0": 2, "s1": 37, "s2": 53}, {"s0": 2, "s1": 1, "s2": 70}):
+        values = case.inputs(binding)
+        values[4] = torch.arange(binding["s1"]).reshape(1, 1, -1, 1) + 3
+        mask = (values[3] & (torch.arange(binding["s2"]) <= values[4])).contiguous()
+        assert torch.equal(given.run([*values[:3], mask], binding)[0], case.run(values, binding)[0])
+
+
+def _moved(arg: object, by: int) -> object:
+    return Ref("n", arg.index + by, arg.output) if isinstance(arg, Ref) and arg.kind == "n" else arg
+
+
+def _moved_kwargs(node: Node, by: int) -> tuple[tuple[str, object], ...]:
+    return tuple((name, _moved(value, by)) for name, value in node.kwargs)
 
 
 def test_masks_in_half_precision_with_a_causal_limit(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from accelopt_backends.cpp.attention_mask import MadeMask
 from accelopt_backends.cpp.attention_problem import C_TYPES, Problem, find
 from accelopt_backends.cpp.attention_views import NotAView
 from accelopt_compile.records import KernelSource, Workload
@@ -80,6 +81,8 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
             tunables["K_BLOCK"] = (48, 96, 192)
     if _may_be_rows(problem):
         tunables |= _ROW_TUNABLES
+        tile = _row_tile(problem)
+        tunables["ROW_TILE"] = (tile, *(n for n in (1, 2, 3, 4) if n != tile))
     parts = [_head(workload, problem, full, tunables), _template("common")]
     parts += [_template("tile")] if _may_be_tiles(problem) else []
     parts += [_template("rows")] if _may_be_rows(problem) else []
@@ -116,9 +119,9 @@ def _may_be_rows(problem: Problem) -> bool:
 
 
 def _row_tile(problem: Problem) -> int:
-    """How many queries of a group the decode kernel takes together: 4, or as many as there are when they are fewer."""
-    rows = _static_rows(problem)
-    return 4 if rows is None else max(1, min(4, rows))
+    """How many queries the decode kernel takes together, at first: those of one group, at most 4."""
+    rows = _static_rows(problem) or problem.group or 4
+    return max(1, min(4, rows))
 
 
 def _may_be_tiles(problem: Problem) -> bool:
@@ -145,7 +148,6 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
         "IS_F32": int(problem.dtype == "f32"),
         "IS_BF16": int(problem.dtype == "bf16"),
         "MOST_ROWS": max(_ROW_TUNABLES["ROW_LIMIT"]),
-        "ROW_TILE": _row_tile(problem),
         "KV_UNIT": int(problem.unit_kv),
         "COPY_KV": int(structure["keys"] == "copied"),
         "TWO_PASS": int(structure.get("softmax") == "two_pass"),
@@ -174,9 +176,33 @@ def _entry(workload: Workload, problem: Problem) -> str:
     lines += [f"  p.{name} = {text};" for name, text in problem.fields.items()]
     lines.append("  if (p.batch <= 0 || p.kv_heads <= 0 || p.group <= 0 || p.queries <= 0) return 0;")
     if not _may_be_tiles(problem):
-        lines.append("  return run_rows(p, threads);")
+        call = "run_rows(p, threads)"
     elif not _may_be_rows(problem):
-        lines.append("  return run_tiles(p, threads);")
+        call = "run_tiles(p, threads)"
     else:
-        lines.append("  return p.queries * p.group <= ROW_LIMIT ? run_rows(p, threads) : run_tiles(p, threads);")
+        call = "p.queries * p.group <= ROW_LIMIT ? run_rows(p, threads) : run_tiles(p, threads)"
+    lines += [f"  return {call};"] if problem.made is None else _with_made_mask(problem.made, call)
     return "\n".join([*lines, "}", ""])
+
+
+def _with_made_mask(made: MadeMask, call: str) -> list[str]:
+    """The mask evaluated into scratch, the call, the scratch freed."""
+    sizes = ", ".join(f"{name} = {text}" for name, text in zip(("mB", "mH", "mQ", "mK"), made.sizes, strict=True))
+    return [
+        f"  const i64 {sizes};",
+        "  b8* made = (b8*)aligned_alloc(64, (mB * mH * mQ * mK + 64) / 64 * 64);",
+        "  if (!made) return 1;",
+        "#pragma omp parallel for collapse(3) num_threads((int)threads) if (threads > 1 && mB * mH * mQ > 1)",
+        "  for (i64 b = 0; b < mB; ++b)",
+        "    for (i64 h = 0; h < mH; ++h)",
+        "      for (i64 i = 0; i < mQ; ++i)",
+        f"        for (i64 j = 0; j < mK; ++j) made[((b * mH + h) * mQ + i) * mK + j].value = (unsigned char)({made.text});",
+        "  p.mask = made;",
+        "  p.mb = mB == 1 ? 0 : mH * mQ * mK;",
+        "  p.mh = mH == 1 ? 0 : mQ * mK;",
+        "  p.ms = mQ == 1 ? 0 : mK;",
+        "  p.mk = mK == 1 ? 0 : 1;",
+        f"  const int status = {call};",
+        "  free(made);",
+        "  return status;",
+    ]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accelopt_backends.cpp.attention_mask import MadeMask, made_mask
 from accelopt_backends.cpp.attention_views import (
     ONE,
     VIEW_OPS,
@@ -43,6 +44,7 @@ class Problem:
     scale: float
     mask: str
     mask_keeps: bool
+    made: MadeMask | None
     fields: Mapping[str, str]
     tensors: Mapping[str, str]
     unit_kv: bool
@@ -69,6 +71,7 @@ class _Finder:
         self.used = {place}
         self.fields: dict[str, str] = {}
         self.tensors: dict[str, str] = {}
+        self.made: MadeMask | None = None
 
     def problem(self) -> Problem:
         spec = self.node.outputs[0]
@@ -95,7 +98,7 @@ class _Finder:
             if i not in self.used:
                 raise NotAView(f"{node.op} beside the attention")
         return Problem(
-            dtype=spec.dtype, dim=dim, causal=bool(kwargs.get("is_causal", args[4])), mask=mask, mask_keeps=keeps,
+            dtype=spec.dtype, dim=dim, causal=bool(kwargs.get("is_causal", args[4])), mask=mask, mask_keeps=keeps, made=self.made,
             scale=1.0 / math.sqrt(dim) if scale is None else float(scale), fields=self.fields, tensors=self.tensors,
             unit_kv=self.fields["kd"] == self.fields["vd"] == "1", group=group.static, queries=size_of(q.dims[2]).static,
         )  # fmt: skip
@@ -151,7 +154,10 @@ class _Finder:
             keeps = [self.constant(a) for a in node.args[1:]]
             if keeps not in ([0.0, -math.inf], [-math.inf, 0.0]):
                 raise NotAView("a mask made of other values than 0 and -inf")
-            self.strides("mask", self.view(node.args[0], "b8"), broadcast=True)
+            try:
+                self.strides("mask", self.view(node.args[0], "b8"), broadcast=True)
+            except NotAView:
+                self.made = made_mask(self.workload, node.args[0], self.used.add)
             return "b8", keeps[0] == 0.0
         dtype = self.workload.spec_of(arg).dtype if isinstance(arg, Ref) else ""
         if dtype not in C_TYPES:
