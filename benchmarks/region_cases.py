@@ -6,6 +6,7 @@ A case is a function of tensors. What its regions are is for capture and partiti
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -170,7 +171,9 @@ def _batch_norm(*shape: int, training: bool) -> Builder:
 
         c = shape[1]
         moments = (torch.zeros(c, dtype=dtype), torch.ones(c, dtype=dtype))
-        return Problem(function=norm_relu, inputs=(_randn(*shape, dtype=dtype), *moments, *(_randn(c, dtype=dtype) for _ in "wb")))
+        return Problem(
+            function=norm_relu, inputs=(_randn(*shape, dtype=dtype), *moments, *(_randn(c, dtype=dtype) for _ in "wb"))
+        )
 
     return make
 
@@ -206,10 +209,10 @@ def _adamw(count: int, *shape: int) -> Builder:
     """AdamW on `count` parameters: (parameters, gradients, first and second moments, steps) in one flat list."""
 
     def step(*flat: Tensor, foreach: bool = False, fused: bool = False) -> None:
-        lists = [list(flat[i * count : (i + 1) * count]) for i in range(5)]
-        numbers = {"beta1": 0.9, "beta2": 0.999, "lr": 1e-4, "weight_decay": 0.01, "eps": 1e-8}
-        kind = {"amsgrad": False, "maximize": False, "foreach": foreach, "fused": fused}
-        adamw(*lists[:4], [], lists[4], **kind, **numbers)
+        parameters, gradients, first, second, steps = (list(flat[i * count : (i + 1) * count]) for i in range(5))
+        kind: dict[str, Any] = {"amsgrad": False, "maximize": False, "foreach": foreach, "fused": fused}
+        numbers: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "lr": 1e-4, "weight_decay": 0.01, "eps": 1e-8}
+        adamw(parameters, gradients, first, second, [], steps, **kind, **numbers)
 
     def make(dtype: torch.dtype) -> Problem:
         def several(draw: Callable[..., Tensor]) -> list[Tensor]:
@@ -217,7 +220,7 @@ def _adamw(count: int, *shape: int) -> Builder:
 
         flat = [*several(torch.randn), *several(torch.randn), *several(torch.randn), *several(torch.rand)]
         flat += [torch.tensor(10.0) for _ in range(count)]
-        eagers = {f"eager_{k}": (lambda *flat, k=k: step(*flat, **{k: True})) for k in ("foreach", "fused")}
+        eagers = {f"eager_{kind}": functools.partial(step, **{kind: True}) for kind in ("foreach", "fused")}
         return Problem(function=step, inputs=tuple(flat), eagers=eagers)
 
     return make

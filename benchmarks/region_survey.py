@@ -95,9 +95,7 @@ def seed_verdict(found: Found, backend: Backend, threads: int) -> dict[str, Any]
         roofline_us = 1e6 * backend.roofline(found.workload, found.binding, threads).seconds
         with (
             tempfile.TemporaryDirectory(prefix="accelopt-survey-") as workdir,
-            open_evaluator(
-                found.workload, found.binding, backend=backend, threads=threads, seed=0, workdir=workdir
-            ) as evaluator,
+            open_evaluator(found.workload, found.binding, backend=backend, threads=threads, seed=0, workdir=workdir) as evaluator,
         ):
             verdict = evaluator.evaluate(seed, seed.defaults(), effort="quick")
     except (AccelOptError, ValueError, LookupError, AssertionError) as failure:
