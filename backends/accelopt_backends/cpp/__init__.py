@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.base import Kernel, Missing, Ready, Refusal, Roofline
-from accelopt_backends.cpp import attention, kernel, screening, toolchain
+from accelopt_backends.cpp import attention, kernel, screening, toolchain, topk
 from accelopt_backends.cpp import roofline as rooflines
 from accelopt_backends.cpp.affine import Unsupported
 from accelopt_compile.errors import ToolchainMissing
@@ -29,11 +29,10 @@ class CppBackend:
         return Ready(target=chain.target, environment={"compiler": chain.version, "march": " ".join(chain.march)})
 
     def supports(self, workload: Workload) -> str | None:
-        matched = attention.matches(workload)
-        if matched is True:
-            return None
-        if any("_scaled_dot_product" in n.op for n in workload.nodes):
-            return str(matched)
+        family = _family(workload)
+        if family is not None:
+            matched = family.matches(workload)
+            return None if matched is True else str(matched)
         try:
             _rendered(workload.to_text(), ())
         except Unsupported as reason:
@@ -44,8 +43,9 @@ class CppBackend:
         return self.render(workload, {})
 
     def grammar(self, workload: Workload) -> Mapping[str, tuple[str, ...]]:
-        if attention.matches(workload) is True:
-            return attention.grammar(workload)
+        family = _family(workload)
+        if family is not None:
+            return family.grammar(workload)
         return kernel.grammar(workload)
 
     def render(self, workload: Workload, structure: Mapping[str, str]) -> KernelSource:
@@ -53,8 +53,9 @@ class CppBackend:
         for name, value in structure.items():
             if value not in grammar.get(name, ()):
                 raise ValueError(f"structure {name}={value!r}; this workload takes {dict(grammar)}")
-        if attention.matches(workload) is True:
-            return attention.render(workload, structure)
+        family = _family(workload)
+        if family is not None:
+            return family.render(workload, structure)
         try:
             return _rendered(workload.to_text(), tuple(sorted(structure.items())))
         except Unsupported as reason:
@@ -65,6 +66,8 @@ class CppBackend:
             return False
         if "Q_VECS" in source.tunables or "ROW_BLOCK" in source.tunables:
             return attention.valid(source, tunables)
+        if "SPARE" in source.tunables:
+            return topk.valid(source, tunables)
         return all(0 <= value < 1 << 20 for value in tunables.values())
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
@@ -106,6 +109,15 @@ class CppBackend:
     def features(self, artifact: Artifact) -> Mapping[str, Any]:
         """What the disassembly says of a built kernel (see toolchain.disassembly_features)."""
         return {**artifact.features, **toolchain.disassembly_features(Path(artifact.path))}
+
+
+_FAMILIES: Mapping[str, Any] = {"_scaled_dot_product": attention, "aten.topk.": topk}
+"""Operators with kernels of their own: a module with matches, grammar, render and valid."""
+
+
+def _family(workload: Workload) -> Any:
+    """The module that writes kernels for this workload, or None: the generic generator."""
+    return next((module for mark, module in _FAMILIES.items() if any(mark in n.op for n in workload.nodes)), None)
 
 
 @lru_cache(maxsize=256)
