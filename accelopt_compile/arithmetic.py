@@ -159,7 +159,7 @@ def shrink_constants(b: Builder, args: Sequence[Any], spec: Spec) -> list[Any]:
 def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
     """Normal form of chains of products with a number in them: tensors sorted by structure, then one number.
 
-    Only chains of one float dtype and shape whose inner products are used once are touched. Bottom-up, one pass.
+    Only chains in float32 or float64, of one shape, whose inner products are used once are touched. Bottom-up, one pass.
     """
     uses = Counter(out for term in reachable(outputs) for out in outs_of(term))
     uses.update(outputs)
@@ -194,7 +194,7 @@ def _rebuilt(b: Builder, parts: list[Any], term: Term, moved: Callable[[Out], Ou
     numbers = [p for p in parts if isinstance(p, float)]
     if len(parts) < 3 or not numbers or len(tensors) + len(numbers) < len(parts):
         return None
-    if not spec.dtype.is_floating_point or any(t.spec != spec for t in tensors) or not tensors:
+    if spec.dtype not in (torch.float32, torch.float64) or any(t.spec != spec for t in tensors) or not tensors:
         return None
     product, *rest = sorted(tensors, key=colour)
     for factor in rest:

@@ -187,6 +187,8 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         return f"the output size of {name} depends on data"
     if name == "aten.scatter" and op_name(node) not in ("aten.scatter.value", "aten.scatter.src"):
         return f"{op_name(node)} accumulates"
+    if any("val" not in n.meta for n in (node, *node.all_input_nodes)):
+        return f"{name} has operands of which nothing is known"
     for value in (*values(node), *(v for n in node.all_input_nodes for v in _operand_values(n))):
         why = value_refusal(value)
         if why:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from accelopt_compile.capture import CapturedGraph, capture, prepare
-from accelopt_compile.partition import partition
+from accelopt_compile.partition import nested, partition
 from accelopt_compile.reference import reference
 from accelopt_compile.replace import call_reference, finish, replace_region
-from accelopt_compile.signature import try_sign
+from accelopt_compile.signature import sign, try_sign
+from tests.regions.generality import assert_holds
 
 SIZES: dict[str, Any] = {"vocab_size": 128}
 
@@ -83,6 +85,20 @@ def t5(layers: int = 2) -> tuple[torch.nn.Module, dict[str, Any]]:
     return T5ForConditionalGeneration(config), _language((2, 12))
 
 
+class Block(torch.nn.Module):
+    """Norm, causal attention over 4 heads and a gated product on (batch, time, 32)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(32), torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        q, k, v = self.up(self.norm(x)).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.down(torch.nn.functional.silu(out) * out)
+        return SimpleNamespace(loss=torch.nn.functional.rms_norm(x, (32,)).square().mean())
+
+
 MODELS = {"llama": llama, "gpt2": gpt2, "bert": bert, "vit": vit, "t5": t5}
 
 
@@ -142,13 +158,15 @@ def graph_of(function: Callable[..., Any], *args: torch.Tensor, dynamic: bool = 
 
 
 class Checked:
-    """A backend without code generation: checks every region against its reference on the real values, and runs the graph
-    in which every region is replaced by its reference. `digests` and `worst` (largest relative difference) say what it saw."""
+    """A backend without code generation. Checks that every workload holds at any size and that every region equals its
+    reference on the real values, and runs the graph in which every region is replaced by its reference. `digests`, `graphs`
+    and `worst` (largest relative difference) say what it saw."""
 
     def __init__(self) -> None:
         self.digests: list[str] = []
         self.unsigned: list[str] = []
         self.worst = 0.0
+        self.graphs = 0
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
         from torch._inductor.compile_fx import compile_fx
@@ -156,13 +174,17 @@ class Checked:
         return compile_fx(gm, example_inputs, inner_compile=self._inner, config_patches={"fx_graph_cache": False})
 
     def _inner(self, gm: torch.fx.GraphModule, inputs: list[Any], **kwargs: Any) -> Any:
+        self.graphs += 1
         prepare(gm, inputs, is_inference=bool(kwargs.get("is_inference")))
         signed = []
         for region in partition(gm.graph).regions:
+            for part in nested(region):
+                assert_holds(sign(part))
             one = try_sign(region)
             if isinstance(one, str):
                 self.unsigned.append(one)
             else:
+                assert_holds(one)
                 signed.append((region, one))
         self.digests.extend(s.workload.digest for _, s in signed)
         original = torch.fx.GraphModule(gm, copy.deepcopy(gm.graph))
@@ -171,11 +193,12 @@ class Checked:
             replace_region(gm.graph, region, one, call_reference(one))
         finish(gm.graph)
 
-        def call(*args: Any) -> Any:
-            flat = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
+        def call(args: list[Any]) -> Any:
+            flat = list(args)
             self._compare(original, names, [a.clone() if isinstance(a, torch.Tensor) else a for a in flat])
             return torch.fx.Interpreter(gm).run(*flat)
 
+        call._boxed_call = True  # type: ignore[attr-defined]
         return call
 
     def _compare(self, original: torch.fx.GraphModule, names: list[Any], args: list[Any]) -> None:

@@ -14,7 +14,7 @@ from torch._inductor.exc import InductorError
 from accelopt_compile.capture import capture
 from accelopt_compile.partition import partition
 from accelopt_compile.signature import try_sign
-from tests.regions.models import build, run
+from tests.regions.models import Block, build, run
 
 
 def digests_of(graph: torch.fx.Graph) -> list[str]:
@@ -74,19 +74,6 @@ def test_a_dry_capture_finds_the_digests_that_the_pass_finds(training: bool) -> 
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_with_dynamic_shapes_too(training: bool) -> None:
     """A block with attention, norm and a gated product, all sizes symbolic."""
-
-    class Block(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm, self.up, self.down = torch.nn.LayerNorm(32), torch.nn.Linear(32, 96), torch.nn.Linear(32, 32)
-
-        def forward(self, x: torch.Tensor) -> Any:
-            from types import SimpleNamespace
-
-            q, k, v = self.up(self.norm(x)).unflatten(-1, (3, 4, 8)).permute(2, 0, 3, 1, 4)
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
-            x = x + self.down(torch.nn.functional.silu(out) * out)
-            return SimpleNamespace(loss=torch.nn.functional.rms_norm(x, (32,)).square().mean())
 
     graphs = compare_with_the_pass(Block(), {"x": torch.randn(3, 10, 32)}, training=training, dynamic=True)
     assert (2 if training else 1) == len(graphs)
