@@ -63,6 +63,41 @@ def models(result: Mapping[str, Any]) -> str:
     return f"Whole models ({where(result)}):\n\n{markdown(columns, rows)}"
 
 
+def regions(result: Mapping[str, Any]) -> str:
+    """The region suite at one thread count: a row per family, geomeans over the better of eager and Inductor."""
+    summed = result["summary"]
+    families: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in summed["families"]:
+        families.setdefault(row["family"], {})[row["dtype"]] = row
+    rows = []
+    for family, by_dtype in families.items():
+        cells = [cell for dtype in ("f32", "bf16") for cell in _family_cells(by_dtype.get(dtype))]
+        of = sum(row["cases"] for row in by_dtype.values())
+        rows.append([family, *cells, f"{sum(row['adopted'] for row in by_dtype.values())} of {of}"])
+    columns = ["family", "f32", "worst", "floor", "bf16", "worst", "floor", "adopted"]
+    threads = result["environment"]["threads"]
+    title = (
+        f"{summed['cases']} functions at {threads} thread{'s' if threads > 1 else ''}, times over the better of eager and "
+        f"Inductor (with and without max-autotune): geomean {summed['geomean']:.2f}x, worst {summed['worst']['ratio']:.2f}x "
+        f"({summed['worst']['case']}), {summed['floors_met']} of {summed['floors']} floors met"
+    )
+    return f"{title} ({where(result)}):\n\n{markdown(columns, rows)}"
+
+
+def _family_cells(row: Mapping[str, Any] | None) -> list[str]:
+    """Geomean, worst case, floor; a floor that is missed says so."""
+    if row is None:
+        return ["", "", ""]
+    return [f"{row['geomean']:.2f}x", f"{row['worst']:.2f}x", f"{row['floor']:.1f}x{'' if row['met'] else ' missed'}"]
+
+
+def region_results(directory: Path) -> list[dict[str, Any]]:
+    """The region suite's full results, fewest threads first; they are one file per thread count."""
+    found = [json.loads(path.read_text()) for path in directory.glob("regions-*t.json") if "quick" not in path.name]
+    measured = [result for result in found if result.get("summary", {}).get("cases")]
+    return sorted(measured, key=lambda result: int(result["environment"]["threads"]))
+
+
 def startup(result: Mapping[str, Any]) -> str:
     """Seconds from torch.compile to the first result."""
     measured = result["first_call"]
@@ -81,6 +116,7 @@ def render(directory: Path = RESULTS) -> str:
         for name, show in (("models", models), ("startup", startup))
         if (result := newest(name, directory)) is not None
     ]
+    parts[1:1] = [regions(result) for result in region_results(directory)]
     return "\n\n".join(parts) or "No results have been recorded yet."
 
 
