@@ -167,9 +167,9 @@ def _check_radix(low: Mapping[str, Mono], by: Mono, sizes: Mapping[str, Mono]) -
                 del remaining[atom]
                 break
         else:
-            if by.static is not None and all(m.static is not None and sizes[a].static is not None for a, m in low.items()):
-                if sum(_static(m) * (_static(sizes[a]) - 1) for a, m in low.items()) < by.static:
-                    return
+            static = by.static is not None and all(m.static is not None and sizes[a].static is not None for a, m in low.items())
+            if static and sum(_static(m) * (_static(sizes[a]) - 1) for a, m in low.items()) < by.coef:
+                return
             raise Unsupported("a reshape that no loop split explains")
     if by.divide(bound) is None:
         raise Unsupported("a reshape that no loop split explains")

@@ -120,10 +120,10 @@ class NestWriter:
                 return self.memo[level][key]
         if key in self.shape.buffered and self.seen.get(key, {self.pass_number}) != {self.pass_number}:
             self.loaded.add(key)
-            ex = self.define("body", "f", f"load(b, {self.buffer(key)} + {self.row_position()}, left)")
-            self.memo["body"][key] = ex
-            return ex
-        ex = getattr(self, f"_{val.kind}")(val, index)
+            kept = self.define("body", "f", f"load(b, {self.buffer(key)} + {self.row_position()}, left)")
+            self.memo["body"][key] = kept
+            return kept
+        ex: Ex = getattr(self, f"_{val.kind}")(val, index)
         self.memo[ex.level][key] = ex
         if ex.varying:
             self.seen.setdefault(key, set()).add(self.pass_number)
@@ -148,7 +148,7 @@ class NestWriter:
 
     def at(self, form: Affine) -> str:
         """Text of an index inside the body, where the vector atom's value is `k`."""
-        if self.vector in form.terms:
+        if self.vector is not None and self.vector in form.terms:
             m = form.terms[self.vector]
             rest = form.without(self.vector)
             tail = "" if not rest.terms and not rest.const else f" + {rest.c()}"
@@ -274,7 +274,7 @@ class NestWriter:
             return Ex(f"red{val.id}", val.lane, "row")
         if val not in self.done:
             raise Unsupported("a reduction used before its nest")
-        if not any(val.dims):
+        if not any(val.dims) and self.done[val] == "red":
             return Ex(f"red{val.id}", val.lane, "row")
         form, stride = Affine(), ONE
         for i, size in zip(reversed(index), reversed(val.shape), strict=True):
@@ -359,7 +359,7 @@ def mergeable(writer: NestWriter) -> tuple[str, str] | None:
     """Two adjacent loops that every access walks as one."""
     nest = writer.nest
     order = [*writer.par, *writer.row]
-    tied = bool(nest.reductions or any(row_level(nest, r) for r in [*nest.stores, *nest.accumulations]) or writer.scans)
+    tied = bool(nest.reductions or any(row_level(nest, r) for r in nest.roots) or writer.scans)
     for outer, inner in itertools.pairwise(order):
         if tied and outer in writer.par and inner in writer.row:
             continue

@@ -19,14 +19,20 @@ TUNABLES: dict[str, tuple[int, ...]] = {
     "PREFETCH": (0, 256, 1024, 4096),
 }
 _MARK = {"PREFETCH": "fetch(b,"}
-GRAMMAR: dict[str, tuple[str, ...]] = {"keep": ("heavy", "none", "all"), "stores": ("cached", "streamed"), "loads": ("tiled", "strided")}
+GRAMMAR: dict[str, tuple[str, ...]] = {
+    "keep": ("heavy", "none", "all"),
+    "stores": ("cached", "streamed"),
+    "loads": ("tiled", "strided"),
+}
 
 
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
     graph = Graph(workload)
     nests = schedule(graph)
-    choices = Choices(keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"), loads=structure.get("loads", "tiled"))
+    choices = Choices(
+        keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"), loads=structure.get("loads", "tiled")
+    )
     done: dict[Val, str] = {}
     sections: set[str] = set()
     body: list[str] = []
@@ -34,7 +40,8 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
         lines, needed = write_nest(graph, nest, number, choices, done, _exports(nests, number))
         sections |= needed
         body += lines
-        done.update(dict.fromkeys([*nest.reductions, *nest.accumulations], ""))
+        done.update(dict.fromkeys(nest.reductions, "kept"))
+        done.update(dict.fromkeys(nest.accumulations, "red"))
     used = _used_tunables("\n".join(body))
     text = "\n".join([*_header(workload), prelude(sections), *_tunable_lines(used), "", *_entry(workload, body)]) + "\n"
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
@@ -60,7 +67,7 @@ def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
 def _exports(nests: list[Nest], number: int) -> set[Val]:
     """Results of a nest that later nests read."""
     later = nests[number + 1 :]
-    needed = {d for nest in later for root in [*nest.reductions, *nest.accumulations, *nest.stores] for d in dependencies(root)}
+    needed = {d for nest in later for root in [*nest.reductions, *nest.roots] for d in dependencies(root)}
     return needed & {*nests[number].reductions, *nests[number].accumulations}
 
 

@@ -85,7 +85,7 @@ class NestText:
         self.blocked = not (
             self.nest.reductions
             or writer.shape.cuts
-            or any(row_level(self.nest, r) for r in [*self.nest.stores, *self.nest.accumulations])
+            or any(row_level(self.nest, r) for r in self.nest.roots)
             or any(_has_scan(s.val) for s in self.nest.stores)
         ) and bool(writer.row)
         if self.blocked:
@@ -94,7 +94,7 @@ class NestText:
 
     def lines(self) -> list[str]:
         w, nest = self.w, self.nest
-        passes = 1 + max([*self.levels.values(), *(self.pass_of(r) for r in [*nest.stores, *nest.accumulations])], default=0)
+        passes = 1 + max([*self.levels.values(), *(self.pass_of(r) for r in nest.roots)], default=0)
         for p in range(passes):
             self.write_pass(p)
         self.row_roots()
@@ -229,9 +229,8 @@ class NestText:
             largest = "true" if kind == "argmax" else "false"
             start = "-__builtin_inff()" if kind == "argmax" else "__builtin_inff()"
             say(f"const vf y{n} = whole(b, {name}, left, {start});")
-            say(
-                f"const vi won{n} = whole(b, better<{largest}>(y{n}, best{n}[u]) | ((at{n}[u] < 0) & (y{n} == best{n}[u])), left, false);"
-            )
+            first = f"((at{n}[u] < 0) & (y{n} == best{n}[u]))"
+            say(f"const vi won{n} = whole(b, better<{largest}>(y{n}, best{n}[u]) | {first}, left, false);")
             say(f"best{n}[u] = where(won{n}, y{n}, best{n}[u]); at{n}[u] = where(won{n}, lane32() + (int)k, at{n}[u]);")
             return
         neutral = INIT[kind, red.args[0].lane]
@@ -423,7 +422,7 @@ class NestText:
     def kept_arrays(self) -> list[str]:
         out = []
         for val in [*self.nest.reductions, *self.nest.accumulations]:
-            if val in self.exports and any(val.dims):
+            if val in self.exports and (any(val.dims) or val in self.nest.reductions):
                 kind = SCALAR_STORED[val.lane]
                 size = self.kept_size(val).c()
                 out.append(f"Scratch<{kind}> kept{val.id}_({size}); {kind}* const kept{val.id} = kept{val.id}_.data;")

@@ -26,6 +26,9 @@ class Store:
     offset: int = 0
 
 
+Root = Val | Store
+
+
 @dataclass(eq=False)
 class Nest:
     """One loop nest. `reductions`: over the row, per row; `accumulations`: across rows; `vector`: the innermost atom."""
@@ -41,11 +44,13 @@ class Nest:
         return self.row[-1] if self.row else None
 
     @property
+    def roots(self) -> list[Root]:
+        """What is not a reduction of the row: stores and accumulations."""
+        return [*self.stores, *self.accumulations]
+
+    @property
     def space(self) -> set[str]:
         return set(self.par) | set(self.row)
-
-
-Root = Val | Store
 
 
 def reduced_atoms(val: Val) -> set[str]:
@@ -171,7 +176,7 @@ def _scan_atom(val: Val) -> str | None:
             atoms = v.dims[v.data[1]]
             if len(atoms) != 1:
                 raise Unsupported("a scan over a reshaped dimension")
-            return atoms[0]
+            return str(atoms[0])
         stack.extend(v.args)
     return None
 

@@ -14,12 +14,12 @@ from accelopt_backends.cpp.expressions import STORED, prelude
 from accelopt_backends.cpp.topk_problem import NotATopK, Problem, find
 from accelopt_compile.records import KernelSource, Workload
 
-GRAMMAR: Mapping[str, tuple[str, ...]] = {"bound": ("blocks", "running")}
-"""bound: from the best element of each block, a row being read once and a few blocks again; or from the candidates so far,
-in one pass."""
+GRAMMAR: Mapping[str, tuple[str, ...]] = {"bound": ("blocks", "groups", "running")}
+"""bound, below which nothing is kept: from the best element of each block, a row being read once and a few blocks again;
+from the best of each of fewer, interleaved groups, a row being read twice; or from the candidates so far, in one pass."""
 
 _TUNABLES: Mapping[str, tuple[int, ...]] = {
-    "BLOCK": (256, 128, 512, 1024),
+    "BLOCK": (512, 256, 128, 1024),
     "SPARE": (1024, 256, 4096),
     "GRAIN": (16384, 4096, 65536),
 }
@@ -38,8 +38,18 @@ def matches(workload: Workload) -> bool | str:
 def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
     """The structural choices that make a difference, default first. Raises ValueError when it is not a top-k."""
     problem = _problem(workload)
-    few = problem.static_length is not None and problem.static_length < 2 * min(_TUNABLES["BLOCK"]) * problem.k
-    return {"bound": ("running",)} if few else dict(GRAMMAR)
+    length = problem.static_length
+    bounds = GRAMMAR["bound"]
+    if length is not None and length < 2 * min(_TUNABLES["BLOCK"]) * problem.k:
+        bounds = bounds[1:]
+    if length is not None and length < 2 * _groups(problem):
+        bounds = bounds[1:]
+    return {"bound": bounds}
+
+
+def _groups(problem: Problem) -> int:
+    """How many interleaved groups bound the answer: at least 4 k, whole vectors."""
+    return max(64, -(-4 * problem.k // 64) * 64)
 
 
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
@@ -83,13 +93,16 @@ def _head(problem: Problem) -> str:
 
 def _names(problem: Problem, structure: Mapping[str, str]) -> str:
     """What this workload fixes, and the tunables with their defaults."""
-    lines = [f"typedef {STORED[problem.dtype]} T;", "constexpr bool " + f"LARGEST = {str(problem.largest).lower()};"]
-    lines.append(
-        f"constexpr bool SORTED = {str(problem.sorted).lower()}, BY_BLOCKS = {str(structure['bound'] == 'blocks').lower()};"
-    )
+    flags = {
+        "LARGEST": problem.largest,
+        "BY_BLOCKS": structure["bound"] == "blocks",
+        "GROUPED": structure["bound"] == "groups",
+    }
+    lines = [f"typedef {STORED[problem.dtype]} T;"]
+    lines += [f"constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()]
     for name, values in _TUNABLES.items():
         lines.append(f"#ifndef {name}\n#define {name} {values[0]}  // {', '.join(map(str, values))}\n#endif")
-    lines.append(f"constexpr int64_t K = {problem.k}, ROOM = 2 * K + BLOCK + SPARE;")
+    lines.append(f"constexpr int64_t K = {problem.k}, GROUPS = {_groups(problem)}, ROOM = 2 * K + BLOCK + SPARE;")
     return "\n".join(lines) + "\n"
 
 
@@ -106,9 +119,9 @@ def _entry(workload: Workload, problem: Problem) -> str:
     lines += [
         "  if (rows <= 0) return 0;",
         "  if (length < K || length >= (int64_t)1 << 32) return 1;",
-        "  const int64_t blocks = length / BLOCK;",
-        "  const bool bounded = BY_BLOCKS && blocks >= 2 * K;",
-        "  const bool shared = bounded && rows < threads && rows * length >= 2 * GRAIN;",
+        "  const int64_t blocks = GROUPED ? GROUPS : length / BLOCK;",
+        "  const bool bounded = GROUPED ? length >= 2 * GROUPS : BY_BLOCKS && blocks >= 2 * K;",
+        "  const bool shared = BY_BLOCKS && bounded && rows < threads && rows * length >= 2 * GRAIN;",
         "  auto row = [&](int64_t r) {",
         "    const T* x = in;",
         *(f"    {line}" for line in _decode(problem)),
@@ -127,12 +140,12 @@ def _entry(workload: Workload, problem: Problem) -> str:
         "    });",
         "  }",
         "  parallel(slices(threads, rows, 1 + GRAIN / (1 + length)), rows, [&](int64_t begin, int64_t end, int64_t) {",
-        "    Scratch<uint64_t> kept_(ROOM + VEC), spare_(K + (bounded ? blocks : 0));",
+        "    Scratch<uint64_t> kept_(ROOM + VEC), spare_(K + (bounded ? blocks : 0) + VEC);",
         "    Scratch<float> own_(bounded && !shared ? blocks : 1);",
         "    for (int64_t r = begin; r < end; ++r) {",
         "      const T* const x = row(r);",
         "      float* const best = shared ? bests + r * blocks : own_.data;",
-        "      if (bounded && !shared) block_bests(x, 0, blocks, best);",
+        "      if (BY_BLOCKS && bounded && !shared) block_bests(x, 0, blocks, best);",
         "      best_of_row(x, length, bounded ? best : nullptr, blocks, kept_.data, spare_.data);",
         "      for (int64_t i = 0; i < K; ++i) {",
         *(f"        {line}" for line in _stores(problem)),

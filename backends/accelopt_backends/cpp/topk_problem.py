@@ -50,13 +50,12 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Everything the text needs. `largest` is about the stored elements, after turning the order where a step before does;
+    """Everything the text needs; the answer is always sorted, which an unsorted top-k may be. `largest` is about the stored elements, after turning the order where a step before does;
     `leading` holds (size, stride) of the dimensions before the last, outermost first; texts are C++ over the symbols."""
 
     dtype: str
     k: int
     largest: bool
-    sorted: bool
     source: int
     offset: str
     leading: tuple[tuple[str, str], ...]
@@ -89,7 +88,7 @@ class _Finder:
         self.sections: set[str] = set()
 
     def problem(self) -> Problem:
-        source, k, dim, largest, ordered = self._arguments()
+        source, k, dim, largest, _sorted = self._arguments()
         if not isinstance(source, Ref) or not isinstance(k, int) or k < 1:
             raise NotATopK("top-k of another kind than a fixed number of elements of a tensor")
         rank = len(self.workload.spec_of(source).shape)
@@ -111,7 +110,7 @@ class _Finder:
             if i not in self.used:
                 raise NotATopK(f"{node.op} beside the top-k")
         return Problem(
-            dtype=dtype, k=k, largest=bool(largest) != self.turned, sorted=bool(ordered), source=view.source.index,
+            dtype=dtype, k=k, largest=bool(largest) != self.turned, source=view.source.index,
             offset=view.offset.text, leading=tuple((size.text, stride.text) for size, stride in leading),
             rows=size_of(leading).text, length=length.text, static_length=length.static, outputs=outputs,
             sections=frozenset(self.sections),

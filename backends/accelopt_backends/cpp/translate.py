@@ -46,22 +46,22 @@ _SAME = [
 ]
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _ALWAYS_FLOAT = {
-        "exp",
-        "exp2",
-        "log",
-        "log1p",
-        "log2",
-        "expm1",
-        "sqrt",
-        "rsqrt",
-        "reciprocal",
-        "sigmoid",
-        "tanh",
-        "erf",
-        "sin",
-        "cos",
-        "atan2",
-    }
+    "exp",
+    "exp2",
+    "log",
+    "log1p",
+    "log2",
+    "expm1",
+    "sqrt",
+    "rsqrt",
+    "reciprocal",
+    "sigmoid",
+    "tanh",
+    "erf",
+    "sin",
+    "cos",
+    "atan2",
+}
 
 
 def translate(g: Graph, node: Node) -> Result:
@@ -285,6 +285,8 @@ def _var_mean(g: Graph, node: Node) -> Result:
     centred = g.point("sub", [x, mean], out)
     squares = g.reduce("sum", g.point("mul", [centred, centred], out), over, out, True)
     var = g.point("div", [squares, _count(g, x, over, 1.0 if correction is None else float(correction))], out)
+    # A row with an infinity has no variance, and eager's running mean then is NaN too.
+    mean = g.point("where", [g.point("isnan", [var], "b8"), var, mean], out)
     if not keep:
         var, mean = g.reshape(var, _shape(node)), g.reshape(mean, _shape(node))
     return [var, mean] if node.op.split(".")[1] == "var_mean" else [var]

@@ -126,7 +126,7 @@ class Graph:
                 if k < 0 or a.shape[k].is_one:
                     continue
                 if size.is_one:
-                    size, atoms = a.shape[k], a.dims[k]
+                    size, atoms = a.shape[k], self._apart(a.dims[k], dims)
                 elif size != a.shape[k]:
                     raise Unsupported(f"operands of {op} with sizes {size.c()} and {a.shape[k].c()}")
                 else:
@@ -134,6 +134,17 @@ class Graph:
             shape.append(size)
             dims.append(list(atoms))
         return self.new("point", shape, dtype, args, op, dims)
+
+    def _apart(self, atoms: list[str], others: list[list[str]]) -> list[str]:
+        """`atoms`, or a new one of their size where another dimension loops over one of them already (x against x.T)."""
+        taken = {a for d in others for a in self.resolve(d)}
+        mine = self.resolve(atoms)
+        if not taken & set(mine):
+            return atoms
+        size = ONE
+        for a in mine:
+            size = size * self.sizes[a]
+        return [self.atom(size)]
 
     def reshape(self, val: Val, shape: Sequence[Mono]) -> Val:
         out = self.new("reshape", shape, val.dtype, (val,))
@@ -187,12 +198,17 @@ class Graph:
         return out
 
     def unify(self, left: Sequence[str], right: Sequence[str]) -> None:
-        """Make two products of atoms one: equal sizes join, a larger atom splits into the smaller and the rest."""
+        """Make two products of atoms one: equal sizes join, a larger atom splits into the smaller and the rest.
+
+        Sharing atoms only aligns loops; indices are right without it. So two loops of one value (x and its transpose
+        added) are left apart."""
         a, b = self.resolve(left), self.resolve(right)
         while a and b:
             x, y = a.pop(), b.pop()
             if x == y:
                 continue
+            if self._together(x, y):
+                return
             sx, sy = self.sizes[x], self.sizes[y]
             if sx == sy:
                 self._parent[y] = [x]
@@ -205,6 +221,10 @@ class Graph:
             a, b = self.resolve(a), self.resolve(b)
         if a or b:
             raise Unsupported("a reshape that changes the number of elements")
+
+    def _together(self, x: str, y: str) -> bool:
+        """Whether some value loops over both."""
+        return any({x, y} <= {a for d in v.dims for a in self.resolve(d)} for v in self.vals)
 
     def _split(self, atom: str, rest: Mono, inner: str) -> str:
         outer = self.atom(rest)
