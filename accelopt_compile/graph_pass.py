@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
 import accelopt_compile
 from accelopt_compile.launch import ops
-from accelopt_compile.outcomes import Rewritten, count
+from accelopt_compile.nodes import values
+from accelopt_compile.outcomes import count
 from accelopt_compile.partition import Region, nested, partition
 from accelopt_compile.records import Binding, canonical_json, sha256_text
 from accelopt_compile.replace import finish, replace_region
@@ -46,7 +48,10 @@ def code_version() -> str:
 
 
 def signature_of(region: Region) -> Signed | str:
-    """The region in canonical form, or why it has none."""
+    """The region in canonical form, or why it has none. Kernels are for the CPU: a device's pointers never reach one."""
+    devices = {v.device.type for n in (*region.inputs, *region.outputs) for v in values(n) if isinstance(v, torch.Tensor)}
+    if devices - {"cpu"}:
+        return f"tensors on {', '.join(sorted(devices))}; kernels are for the CPU"
     try:
         return try_sign(region)
     except Exception as failure:  # guards the user's program: one strange region must not cost the others their kernels
@@ -58,9 +63,8 @@ def signature_of(region: Region) -> Signed | str:
 class AccelOptPass(CustomGraphPass):
     """Replaces the regions that have a winner. `winners` is a snapshot: two passes with equal `uuid` rewrite alike."""
 
-    def __init__(self, winners: Mapping[Choice, Winner], rewritten: Rewritten) -> None:
+    def __init__(self, winners: Mapping[Choice, Winner]) -> None:
         self.winners = dict(winners)
-        self.rewritten = rewritten
 
     def uuid(self) -> Any:
         chosen = sorted([digest, [list(pair) for pair in binding], w.key] for (digest, binding), w in self.winners.items())
@@ -78,7 +82,6 @@ class AccelOptPass(CustomGraphPass):
             except Exception as failure:  # guards the user's program: this region stays with Inductor
                 self._step_aside(f"while replacing {region.name}", failure)
                 continue
-            self.rewritten.replaced[winner.key] += 1
             count("replaced")
         if hits:
             finish(graph)
@@ -100,7 +103,6 @@ class AccelOptPass(CustomGraphPass):
     def _step_aside(self, where: str, failure: Exception) -> None:
         log.warning("%s: %s: %s; Inductor keeps what is left", where, type(failure).__name__, failure)
         log.debug("%s", traceback.format_exc())
-        self.rewritten.problems.append(f"{where}: {type(failure).__name__}: {failure}")
         count("problem")
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 log = logging.getLogger("accelopt_compile")
@@ -62,14 +61,6 @@ class CompileReport:
     problem: str = ""
 
 
-@dataclass
-class Rewritten:
-    """What the pass did in this process; nothing, where Inductor took the graph from its cache."""
-
-    replaced: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-
-
 class Reports:
     """The compiles of this process, oldest first; of at most `LIMIT` graphs, so that a long-lived server does not grow."""
 
@@ -94,11 +85,6 @@ class Reports:
 
 
 reports = Reports()
-
-
-def with_problem(report: CompileReport, problem: str) -> CompileReport:
-    """The report of a compile in which our layer stepped aside."""
-    return replace(report, problem=problem)
 
 
 def announce(report: RegionReport, number: int) -> None:

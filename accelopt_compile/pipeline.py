@@ -6,6 +6,7 @@ The pass (`graph_pass`) then only looks up.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import time
@@ -22,6 +23,7 @@ from accelopt_cache.reuse import reuse
 from accelopt_compile import outcomes, winners
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import ToolchainMissing
+from accelopt_compile.evaluate.evaluate import warm as warm_evaluator
 from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.graph_pass import Choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
@@ -86,13 +88,19 @@ def bench_for(settings: Settings) -> Bench:
         threads = settings.threads or torch.get_num_threads()
         return Bench(
             settings=settings,
-            store=Store.open(settings.cache_dir),
+            store=_store(settings.cache_dir),
             backend=backend,
             target=ready.target,
             environment=environment_of(ready, threads),
             threads=threads,
         )
     raise ToolchainMissing(f"no backend works here: {'; '.join(why)}")
+
+
+@functools.lru_cache(maxsize=8)
+def _store(root: str | None) -> Store:
+    """One store a root and process, so that what an unwritable disk did not take is still there for the next graph."""
+    return Store.open(root)
 
 
 def environment_of(ready: Ready, threads: int) -> dict[str, str]:
@@ -106,6 +114,8 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     bench = bench_for(settings)
     digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
     known = from_document(bench.store.graph(digest))
+    if known is None and settings.mode == "tune" and settings.budget_s > 0:
+        warm_evaluator()  # its imports take seconds; meanwhile the graph is captured
     sites, refused = known or sites_of(gm, example_inputs)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))

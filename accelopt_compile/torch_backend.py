@@ -17,7 +17,7 @@ from accelopt_compile import outcomes
 from accelopt_compile.config import MODES, Settings, settings_from
 from accelopt_compile.graph_pass import AccelOptPass
 from accelopt_compile.launch import lowering
-from accelopt_compile.outcomes import CompileReport, Rewritten, reports
+from accelopt_compile.outcomes import CompileReport, reports
 from accelopt_compile.pipeline import Plan, plan
 
 log = logging.getLogger("accelopt_compile.torch_backend")
@@ -92,7 +92,7 @@ def _with_kernels(
     from accelopt_compile.capture import copy_of
 
     untouched = copy_of(gm)  # compile_fx owns and changes what it is given
-    ours = AccelOptPass(planned.winners, Rewritten())
+    ours = AccelOptPass(planned.winners)
     user = patches.get(HOOK, getattr(config, HOOK))
     passes = [*(user if isinstance(user, list | tuple) else [user] if user is not None else []), ours]
     try:

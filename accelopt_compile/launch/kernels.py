@@ -130,7 +130,8 @@ def _launch(entry: Adopted) -> native.Launched:
     try:
         loaded = entry.load()
     except Exception as failure:  # guards the user's program: whatever is wrong with a kernel, the reference is right
-        _problem(entry.key, f"could not be built or loaded: {type(failure).__name__}: {failure}")
+        diagnosis = str(getattr(failure, "diagnosis", "")).strip().partition("\n")[0]
+        _problem(entry.key, f"could not be built or loaded: {type(failure).__name__}: {failure} {diagnosis}".rstrip())
         loaded = Loaded()
     counts = {
         "inputs": len(entry.workload.inputs),

@@ -32,6 +32,27 @@ class Norm(torch.nn.Module):
         return self.down(h)
 
 
+class Block(torch.nn.Module):
+    """One Llama-like layer with its loss."""
+
+    def __init__(self, width: int = 32, words: int = 50) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(words, width)
+        self.qkv, self.out = torch.nn.Linear(width, 3 * width, bias=False), torch.nn.Linear(width, width, bias=False)
+        self.gate, self.up = torch.nn.Linear(width, 64, bias=False), torch.nn.Linear(width, 64, bias=False)
+        self.down, self.head = torch.nn.Linear(64, width, bias=False), torch.nn.Linear(width, words, bias=False)
+        self.norms = torch.nn.ModuleList(torch.nn.RMSNorm(width) for _ in range(2))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        q, k, v = self.qkv(self.norms[0](x)).view(*tokens.shape, 3, 2, -1).permute(2, 0, 3, 1, 4)
+        mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        h = self.norms[1](x)
+        x = x + self.down(torch.nn.functional.silu(self.gate(h)) * self.up(h))
+        return torch.nn.functional.cross_entropy(self.head(x[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+
 def bench(**options: Any) -> Bench:
     """The store and backend that a compile with these options uses."""
     settings: Settings = settings_from(options)

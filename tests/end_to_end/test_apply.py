@@ -5,6 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import planting
@@ -208,12 +212,80 @@ def test_unreadable_store_is_inductor(tmp_path: Any) -> None:
         torch.testing.assert_close(model(x), apply(model, cache_dir=str(tmp_path / "file"))(x))
 
 
-def test_failure_in_our_layer_is_inductor(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no backend works, the user gets Inductor and one warning that says how to get a compiler."""
-    monkeypatch.setenv("CXX", "/nonexistent/compiler")
+WITHOUT_COMPILER = """
+import logging, torch, accelopt_compile
+logging.basicConfig(level=logging.WARNING)
+model, x = torch.nn.Linear(64, 64).eval(), torch.randn(6, 64)  # Inductor needs no compiler for a matrix product
+with torch.no_grad():
+    torch.testing.assert_close(model(x), torch.compile(model, backend="accelopt", options={"mode": "apply"})(x))
+print(accelopt_compile.stats()["problems"])
+"""
+
+
+def test_failure_in_our_layer_is_inductor(tmp_path: Path) -> None:
+    """Where no backend of ours works, the user gets Inductor, and one warning that says how to get a compiler."""
+    env = {**os.environ, "PATH": str(tmp_path), "CXX": "/nonexistent/compiler"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_COMPILER], env=env, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert 0 == done.returncode, done.stderr[-2000:]
+    assert "ToolchainMissing" in done.stdout
+    assert 1 == done.stderr.count("Inductor compiles this graph alone")
+    assert "install" in done.stderr
+
+
+def test_kernels_that_do_not_compile_in_give_inductor(caplog: pytest.LogCaptureFixture) -> None:
+    """Where Inductor cannot compile the graph with our kernels in it, it compiles an untouched copy, with one warning."""
+    from torch._inductor import config
+
+    def damage(graph: torch.fx.Graph) -> None:
+        for node in graph.nodes:
+            if "accelopt" in str(node.target):
+                node.args = (*node.args[:-1], "no such kernel")
+
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad(), config.patch(post_grad_custom_post_pass=damage):
+        planting.plant(model, x)
+        torch.testing.assert_close(model(x), apply(model)(x))
+    assert "while compiling with kernels" in caplog.text
+    assert (0, 0) == calls()
+
+
+def test_inductors_own_failure_is_inductors() -> None:
+    """What Inductor cannot compile fails with Inductor's message, not with one of ours."""
+    from torch._inductor import config
+
+    def explode(graph: torch.fx.Graph) -> None:
+        raise ZeroDivisionError("the user's own pass")
+
     model, x = Norm().eval(), torch.randn(6, 64)
     with torch.no_grad():
-        torch.testing.assert_close(model(x), apply(model)(x))
+        planting.plant(model, x)
+        with config.patch(post_grad_custom_post_pass=explode), pytest.raises(Exception, match="the user's own pass"):
+            apply(model)(x)
+
+
+def test_eager_fallback_without_a_hit() -> None:
+    """With `fallback="eager"` and nothing in the store, Dynamo's graph runs as it is: no compilation at all."""
+    model, x = Norm(), torch.randn(6, 64)
+    result = apply(model, fallback="eager")(x)
+    assert torch.equal(model(x), result)
+    result.sum().backward()
+    assert model.weight.grad is not None
+
+
+def test_attention_block_trains() -> None:
+    """Embedding, attention, SwiGLU and cross-entropy, all regions served: loss and gradients are eager's."""
+    model, tokens = planting.Block(), torch.randint(0, 50, (2, 12))
+    planted = planting.plant(model, tokens)
+    expected = model(tokens)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    actual = apply(model)(tokens)
+    got = torch.autograd.grad(actual, list(model.parameters()))
+    torch.testing.assert_close(expected, actual)
+    torch.testing.assert_close(wanted, got, rtol=1e-4, atol=1e-5)
+    assert len(planted) >= 5
+    assert 0 == calls()[1]
 
 
 def test_explain_counts_what_is_left() -> None:
