@@ -20,7 +20,13 @@ class Dims:
     """The dimension classes of the values behind `outputs`. `hints` gives symbolic sizes their value at compile time."""
 
     def __init__(
-        self, outputs: Sequence[Out], strides: Mapping[Out, Sequence[int]], hints: Mapping[Any, int], *, pin_all: bool = False
+        self,
+        outputs: Sequence[Out],
+        strides: Mapping[Out, Sequence[int]],
+        hints: Mapping[Any, int],
+        *,
+        pin_all: bool = False,
+        by_name: bool = False,
     ) -> None:
         self.outputs = outputs
         self.terms = reachable(outputs)
@@ -32,6 +38,8 @@ class Dims:
             relation_of(term)(self, term)
             if pin_all:
                 nothing_free(self, term)
+        if by_name:
+            self._unify_names()
         self._pin_innermost(strides)
         self._settle()
 
@@ -100,6 +108,16 @@ class Dims:
     def reader_of(self, slot: Slot) -> Slot | None:
         """A dimension of an input that shows the class, if there is one."""
         return self._readers.get(self.root(slot))
+
+    def _unify_names(self) -> None:
+        """Make dimensions equal that have one symbolic size in the graph: needed once a size is an expression over symbols,
+        for the graph gives equal symbols to sizes that merely were equal when it was made."""
+        first: dict[Any, Slot] = {}
+        for term in self.terms:
+            for i, spec in enumerate(term.outs):
+                for d, size in enumerate(spec.shape):
+                    if not isinstance(size, int):
+                        self.unify(first.setdefault(size, (Out(term, i), d)), (Out(term, i), d))
 
     def _pin_innermost(self, strides: Mapping[Out, Sequence[int]]) -> None:
         outer: set[Slot] = set()

@@ -27,6 +27,7 @@ class Layouts:
         self.dims = dims
         self.failure = failure
         self.symbols: dict[str, Slot] = {}
+        self.by_expression = False  # whether a size was written from its expression in the graph
         self._shown = [(out, d) for out in inputs for d in range(len(out.shape))]
         self._names: dict[Slot, str] = {}
         for out in inputs:
@@ -92,6 +93,7 @@ class Layouts:
     def _as_product(self, size: Size) -> _Product:
         if isinstance(size, int):
             return size, ()
+        self.by_expression = True
         return self._from_sympy(size)
 
     def _from_sympy(self, expr: Any) -> _Product:

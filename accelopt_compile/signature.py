@@ -61,9 +61,12 @@ def sign(region: Region, *, numerics: Mapping[str, str] | None = None) -> Signed
     Raises Unsignable.
     """
     terms = _Terms(region)
-    signed = _Signer(region, terms, pin_all=False, numerics=numerics).sign()
+    signer = _Signer(region, terms, numerics=numerics)
+    signed = signer.sign()
+    if signer.layouts.by_expression:
+        signed = _Signer(region, terms, by_name=True, numerics=numerics).sign()
     if not _fits(region, signed):
-        signed = _Signer(region, terms, pin_all=True, numerics=numerics).sign()
+        signed = _Signer(region, terms, pin_all=True, by_name=True, numerics=numerics).sign()
         if not _fits(region, signed):
             raise Unsignable(f"region {region.name}: the workload does not give the region's shapes back")
     return signed
@@ -116,11 +119,13 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 class _Signer:
-    def __init__(self, region: Region, terms: _Terms, *, pin_all: bool, numerics: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, region: Region, terms: _Terms, *, pin_all: bool = False, by_name: bool = False, numerics: Mapping[str, str] | None
+    ) -> None:
         self.region = region
         self.numerics = numerics
         self.builder: Builder = terms.builder
-        dims = Dims(terms.outputs, terms.strides, terms.hints)
+        dims = Dims(terms.outputs, terms.strides, terms.hints, by_name=by_name)
         classes = {out: stride_class(out.shape, terms.strides[out], dims.hint_of, out) for out in terms.strides}
 
         def text(out: Out) -> str:
@@ -129,7 +134,7 @@ class _Signer:
 
         self.outputs, order = ordered(self.builder, terms.outputs, text)
         self.output_order = tuple(order)
-        self.dims = Dims(self.outputs, terms.strides, terms.hints, pin_all=pin_all)
+        self.dims = Dims(self.outputs, terms.strides, terms.hints, pin_all=pin_all, by_name=by_name)
         reached = reachable(self.outputs)
         self.inputs = [term for term in reached if term.op == INPUT]
         self.calls = [term for term in reached if term.op != INPUT]

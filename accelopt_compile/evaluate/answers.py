@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import GraphModule
 
-from accelopt_compile.evaluate.compare import Exact, Expected
+from accelopt_compile.evaluate.compare import Exact, Expected, Picked
 from accelopt_compile.evaluate.inputs import Role, make_inputs, roles
 from accelopt_compile.evaluate.noisy import UNIT, sensitivity
-from accelopt_compile.evaluate.reference import reference_module, widen
+from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
 from accelopt_compile.evaluate.tolerance import Allowance, allow, input_steps, reduced_elements, rounds_to_half
-from accelopt_compile.records import Workload
+from accelopt_compile.records import Node, Ref, Workload
 
 CACHE_BYTES = 1 << 30
 PROBE_SECONDS = 1.5
@@ -48,7 +48,8 @@ class Answer:
     def bytes(self) -> int:
         kept = list(self.inputs)
         for e in self.expected:
-            kept += [e.golden, e.eager] + ([e.limit] if isinstance(e, Allowance) else [])
+            kept += [e.source, e.values] if isinstance(e, Picked) else [e.golden, e.eager]
+            kept += [e.limit] if isinstance(e, Allowance) else []
         return sum(t.numel() * t.element_size() for t in kept)
 
 
@@ -60,6 +61,7 @@ class Answers:
         self._low = rounds_to_half(workload)
         self._kept: OrderedDict[Case, Answer | str] = OrderedDict()
         self._modules: dict[tuple[tuple[str, int], ...], tuple[GraphModule, GraphModule]] = {}
+        self._picks = picks(workload)
         self._signs: list[bool] | None = None
 
     def get(self, case: Case, *, probes: int) -> Answer | str:
@@ -100,7 +102,10 @@ class Answers:
             sensitivity(golden, inputs, answers, probes=probes, low=True, seed=case.seed) if self._low else [None] * len(moved)
         )
         expected: list[Expected] = []
-        for r, g, s, low in zip(results, answers, moved, moved_low, strict=True):
+        for k, (r, g, s, low) in enumerate(zip(results, answers, moved, moved_low, strict=True)):
+            if k in self._picks:
+                expected.append(self._picked(k, case, wide, g, r))
+                continue
             if not r.is_floating_point():
                 expected.append(Exact(eager=r.contiguous(), golden=g.contiguous()))
                 continue
@@ -120,6 +125,19 @@ class Answers:
             else:
                 expected.append(Exact(eager=r.contiguous(), golden=r.contiguous()))
         return Answer(inputs=inputs, expected=expected, eager_s=took)
+
+    def _picked(self, output: int, case: Case, wide: list[torch.Tensor], golden: torch.Tensor, eager: torch.Tensor) -> Picked:
+        """What positions chosen by a top-k must lead to. Eager's own choice, and rounding before it, may be a little off."""
+        node, source = self._picks[output]
+        if source.kind == "i":
+            row = wide[source.index]
+        else:
+            (row,) = reference_module(replace(self._workload, outputs=(source,)), dict(case.binding), wide=True)(*wide)
+        dim = int(node.args[2] if len(node.args) > 2 else dict(node.kwargs).get("dim", -1)) % max(row.dim(), 1)
+        values = row.gather(dim, golden.to(torch.int64))
+        own = (row.gather(dim, eager.to(torch.int64)) - values).abs()
+        limit = torch.nan_to_num(2 * UNIT[DTYPES[node.outputs[0].dtype]] * values.abs() + own, nan=0.0, posinf=0.0)
+        return Picked(source=row, values=values, limit=limit, dim=dim)
 
     def _programs(self, case: Case) -> tuple[GraphModule, GraphModule]:
         if case.binding not in self._modules:
@@ -170,6 +188,16 @@ class Answers:
             if signs[k] and not gives_nan(trial):
                 signs = trial
         return signs
+
+
+def picks(workload: Workload) -> dict[int, tuple[Node, Ref]]:
+    """The outputs that are the positions of a top-k: its node, and the value it chooses from."""
+    found = {}
+    for k, ref in enumerate(workload.outputs):
+        node = workload.nodes[ref.index] if ref.kind == "n" else None
+        if node is not None and node.op == "aten.topk.default" and ref.output == 1 and isinstance(node.args[0], Ref):
+            found[k] = (node, node.args[0])
+    return found
 
 
 def _ill_conditioned(a: Allowance) -> bool:

@@ -20,6 +20,17 @@ class Exact:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Picked:
+    """Positions that a top-k chose along `dim` of `source` (the golden answer). Equal elements may change places, so what
+    must be right is the element at each position, to within `limit` of `values`, and that no position comes twice."""
+
+    source: torch.Tensor
+    values: torch.Tensor
+    limit: torch.Tensor
+    dim: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
     """`share` is the worst error as a share of what is allowed; `fault` is empty when right, else what is wrong with
     the first wrong element."""
@@ -28,14 +39,20 @@ class Judgement:
     fault: str = ""
 
 
-Expected = Allowance | Exact
+Expected = Allowance | Exact | Picked
 
 
 def judge(outputs: Sequence[torch.Tensor], expected: Sequence[Expected]) -> Judgement:
     """Hold contiguous outputs against what is expected of them; the first fault ends it."""
     share = 0.0
     for number, (output, wanted) in enumerate(zip(outputs, expected, strict=True)):
-        found = _exact(output, wanted) if isinstance(wanted, Exact) else _floats(output, wanted)
+        match wanted:
+            case Exact():
+                found = _exact(output, wanted)
+            case Picked():
+                found = _picked(output, wanted)
+            case Allowance():
+                found = _floats(output, wanted)
         if found.fault:
             where = f"output {number}: " if len(outputs) > 1 else ""
             return Judgement(share=found.share, fault=where + found.fault)
@@ -51,6 +68,27 @@ def _exact(output: torch.Tensor, wanted: Exact) -> Judgement:
     if not bool(wrong.any()):
         return Judgement(share=0.0)
     return Judgement(share=float("inf"), fault=_first(wrong, output, wanted.eager, "must be exact"))
+
+
+def _picked(output: torch.Tensor, wanted: Picked) -> Judgement:
+    size = wanted.source.shape[wanted.dim]
+    outside = (output < 0) | (output >= size)
+    if bool(outside.any()):
+        fault = _first(outside, output, output.clamp(0, size - 1), "a position outside the row")
+        return Judgement(share=float("inf"), fault=fault)
+    ordered, order = output.sort(dim=wanted.dim)
+    twice = torch.zeros_like(outside)
+    if output.shape[wanted.dim] > 1:
+        again = ordered.diff(dim=wanted.dim) == 0
+        twice.scatter_(wanted.dim, order.narrow(wanted.dim, 1, again.shape[wanted.dim]), again)
+    if bool(twice.any()):
+        return Judgement(share=float("inf"), fault=_first(twice, output, output, "a position chosen twice"))
+    chosen = wanted.source.gather(wanted.dim, output.to(torch.int64))
+    equal = (chosen == wanted.values) | (chosen.isnan() & wanted.values.isnan())
+    right = equal | ((chosen - wanted.values).abs() <= wanted.limit)
+    if bool(right.all()):
+        return Judgement(share=0.0)
+    return Judgement(share=float("inf"), fault=_first(~right, chosen, wanted.values, "the element at the chosen position"))
 
 
 def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:

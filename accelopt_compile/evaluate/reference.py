@@ -84,6 +84,8 @@ def reference_module(workload: Workload, binding: Binding, *, wide: bool = False
 
     for node in workload.nodes:
         args = tuple(argument(a) for a in node.args)
+        if node.op == "aten.topk.default":  # an unsorted top-k may come in any order: here always the sorted one
+            args = (*args[:4], *(-1, True)[len(args) - 2 :], True)
         kwargs = {name: argument(a) for name, a in node.kwargs} | MADE_ON_CPU.get(node.op, {})
         made = graph.call_function(operator_of(node.op), args, kwargs)
         made.meta["dtype"] = DTYPES[node.outputs[0].dtype] if node.outputs else torch.float32

@@ -30,7 +30,10 @@ ROUNDINGS = 8.0
 POOLED = 0.125
 
 _MATMUL = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.dot", "aten._int_mm")
-_MOVES = ("slice", "select", "expand", "view", "split", "index", "embedding", "gather", "permute", "squeeze", "unsqueeze", "full")
+_MOVES = (
+    "slice", "select", "expand", "view", "split", "index", "embedding", "gather", "permute", "squeeze", "unsqueeze", "full",
+    "topk",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

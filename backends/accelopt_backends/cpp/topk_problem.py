@@ -25,7 +25,8 @@ from accelopt_backends.cpp.attention_views import (
     view_of,
 )
 from accelopt_backends.cpp.expressions import literal, point_text
-from accelopt_compile.records import Dim, InvalidRecord, Node, Ref, Workload, evaluate_dim
+from accelopt_compile.errors import InvalidRecord
+from accelopt_compile.records import Dim, Node, Ref, Workload, evaluate_dim
 
 TOPK = "aten.topk.default"
 FLOATS = ("f32", "bf16", "f16")
@@ -50,8 +51,9 @@ class Output:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Everything the text needs; the answer is always sorted, which an unsorted top-k may be. `largest` is about the stored elements, after turning the order where a step before does;
-    `leading` holds (size, stride) of the dimensions before the last, outermost first; texts are C++ over the symbols."""
+    """Everything the text needs. The answer is always sorted, which an unsorted top-k may be. `largest` is about the stored
+    elements, after turning the order where a step before does; `leading` holds (size, stride) of the dimensions before the
+    last, outermost first; texts are C++ over the symbols."""
 
     dtype: str
     k: int
