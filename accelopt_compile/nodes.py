@@ -39,6 +39,7 @@ class Kind(Enum):
     GATHER = "gather"
     SCAN = "scan"
     SDPA = "sdpa"
+    TOPK = "topk"
     ITEM = "item"
     WALL = "wall"
 
@@ -59,7 +60,7 @@ _REDUCTION = {
     f"aten.{n}"
     for n in ["sum", "mean", "amax", "amin", "var", "var_mean", "std", "prod", "any", "all", "logsumexp", "aminmax", "max", "min"]
 }
-_SCAN = {f"aten.{n}" for n in ["cumsum", "cumprod", "argmax", "argmin", "topk", "sort"]}
+_SCAN = {f"aten.{n}" for n in ["cumsum", "cumprod", "argmax", "argmin", "sort"]}
 _GATHER = {
     f"aten.{n}"
     for n in ["embedding", "gather", "index", "index_select", "cat", "constant_pad_nd", "flip", "scatter", "slice_scatter"]
@@ -154,6 +155,7 @@ def _named_kind(node: Node, name: str) -> Kind | None:
         (Kind.SCAN, _SCAN),
         (Kind.GATHER, _GATHER),
         (Kind.SDPA, {SDPA}),
+        (Kind.TOPK, {"aten.topk"}),
         (Kind.POINTWISE, _POINTWISE),
     ):
         if name in names:

@@ -39,6 +39,12 @@ _LIGHT = {
 }
 """Pointwise calls that an attention region may absorb from its mask and layout producers."""
 
+_SCALING = {"prims.convert_element_type", "aten.mul", "aten.div", "aten.add", "aten.sub", "aten.neg"}
+"""Pointwise calls that a top-k may absorb when they take one tensor: they keep or turn the order of the elements."""
+
+_ALONE = (Kind.SDPA, Kind.TOPK)
+"""Kinds with kernels of their own: never absorbed, never merged, and choosy about what they absorb."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Region:
@@ -121,13 +127,12 @@ class _Partitioner:
         index = len(self.cones)
         cone = self._unit(root)
         members = set(cone)
-        light_only = self.kind[root] is Kind.SDPA
         queue = list(reversed(root.all_input_nodes))
         while queue:
             node = queue.pop()
             call = node.args[0] if self.kind[node] is Kind.ITEM else node
             assert isinstance(call, Node)
-            if call in members or call in self.owner or not self._absorbable(call, light_only):
+            if call in members or call in self.owner or not self._absorbable(call, self.kind[root]):
                 continue
             unit = self._unit(call)
             if len(cone) + len(unit) > NODE_CAP or not self._all_users_in(unit, members):
@@ -142,11 +147,16 @@ class _Partitioner:
             self.owner[node] = index
         self.cones.append(cone)
 
-    def _absorbable(self, node: Node, light_only: bool) -> bool:
+    def _absorbable(self, node: Node, root: Kind) -> bool:
+        """Whether a cone with a root of that kind may absorb the node."""
         kind = self.kind[node]
-        if kind in (Kind.WALL, Kind.SDPA, Kind.CONST):
+        if kind in (Kind.WALL, Kind.CONST, *_ALONE):
             return False  # constants are copied into each region that reads them, see _build
-        return not light_only or kind is Kind.VIEW or packet_name(node) in _LIGHT
+        if root not in _ALONE or kind is Kind.VIEW:
+            return True
+        return (
+            packet_name(node) in _LIGHT if root is Kind.SDPA else packet_name(node) in _SCALING and len(node.all_input_nodes) == 1
+        )
 
     def _all_users_in(self, unit: list[Node], members: set[Node]) -> bool:
         inside = members.union(unit)
@@ -155,7 +165,7 @@ class _Partitioner:
     # ------------------------------------------------------------ merging
 
     def _may_merge(self, producer: list[Node], consumer: list[Node]) -> bool:
-        return not any(self.kind[n] is Kind.SDPA for n in (*producer, *consumer))
+        return not any(self.kind[n] in _ALONE for n in (*producer, *consumer))
 
     # ------------------------------------------------------------ building
 

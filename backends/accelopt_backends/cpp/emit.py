@@ -70,6 +70,7 @@ class NestWriter:
         self.scope: dict[str, str] = {}
         self.names = 0
         self.pass_number = 0
+        self.heads = False
         self.segment: Segment | None = None
         self.scans: list[str] = []
         self.touched: dict[str, int] = {}
@@ -118,14 +119,14 @@ class NestWriter:
         for level in LEVELS:
             if key in self.memo[level]:
                 return self.memo[level][key]
-        if key in self.shape.buffered and self.seen.get(key, {self.pass_number}) != {self.pass_number}:
+        if not self.heads and key in self.shape.buffered and self.seen.get(key, {self.pass_number}) != {self.pass_number}:
             self.loaded.add(key)
             kept = self.define("body", "f", f"load(b, {self.buffer(key)} + {self.row_position()}, left)")
             self.memo["body"][key] = kept
             return kept
         ex: Ex = getattr(self, f"_{val.kind}")(val, index)
         self.memo[ex.level][key] = ex
-        if ex.varying:
+        if ex.varying and not self.heads:
             self.seen.setdefault(key, set()).add(self.pass_number)
             self.heavy[key] = ex.heavy
             if key in self.shape.buffered:
@@ -209,7 +210,7 @@ class NestWriter:
 
     def first_touch(self, base: str) -> bool:
         """Whether this pass is the first that reads `base`: only that one asks for what comes next."""
-        return self.touched.setdefault(base, self.pass_number) == self.pass_number
+        return not self.heads and self.touched.setdefault(base, self.pass_number) == self.pass_number
 
     def _gathered(self, base: str, form: Affine, lane: str) -> Ex:
         parts = []

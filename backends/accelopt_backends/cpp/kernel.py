@@ -20,6 +20,7 @@ TUNABLES: dict[str, tuple[int, ...]] = {
 }
 _MARK = {"PREFETCH": "fetch(b,"}
 GRAMMAR: dict[str, tuple[str, ...]] = {
+    "moments": ("shifted", "two_pass"),
     "keep": ("heavy", "none", "all"),
     "stores": ("cached", "streamed"),
     "loads": ("tiled", "strided"),
@@ -28,7 +29,7 @@ GRAMMAR: dict[str, tuple[str, ...]] = {
 
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
-    graph = Graph(workload)
+    graph = Graph(workload, moments=structure.get("moments", "shifted"))
     nests = schedule(graph)
     choices = Choices(
         keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"), loads=structure.get("loads", "tiled")

@@ -15,6 +15,7 @@ from accelopt_backends.cpp.values import Graph, Val
 
 INIT = {
     ("sum", "f"): "0.0f",
+    ("head", "f"): "0.0f",
     ("sum", "l"): "(int64_t)0",
     ("max", "f"): "-__builtin_inff()",
     ("min", "f"): "__builtin_inff()",
@@ -22,7 +23,13 @@ INIT = {
     ("min", "l"): "(int64_t)0x7fffffffffffffffL",
     ("any", "b"): "false",
 }
-COMBINE = {"sum": "{0} + {1}", "max": "maximum({0}, {1})", "min": "minimum({0}, {1})", "any": "either({0}, {1})"}
+COMBINE = {
+    "sum": "{0} + {1}",
+    "head": "{0} + {1}",
+    "max": "maximum({0}, {1})",
+    "min": "minimum({0}, {1})",
+    "any": "either({0}, {1})",
+}
 FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
 
 
@@ -110,7 +117,8 @@ class NestText:
         w.pass_number = number
         if not nest.row:
             return
-        reds = [r for r in nest.reductions if self.levels[r] == number]
+        reds = [r for r in nest.reductions if self.levels[r] == number and r.data[0] != "head"]
+        self.write_heads([r for r in nest.reductions if self.levels[r] == number and r.data[0] == "head"])
         stores = [s for s in nest.stores if not row_level(nest, s) and self.pass_of(s) == number]
         accs = [a for a in nest.accumulations if not row_level(nest, a) and self.pass_of(a) == number]
         if not (reds or stores or accs):
@@ -140,6 +148,24 @@ class NestText:
         for acc in scalar_accs:
             self.add_partial(acc, Ex(self.folded(acc), acc.lane, "row"))
 
+    def write_heads(self, heads: list[Val]) -> None:
+        """Means of the first elements of the row (of its first stretch, where it has several dimensions)."""
+        if not heads:
+            return
+        w = self.w
+        _, high, w.segment = self.stretches()[0]
+        w.say("row", f"const int64_t head{heads[0].id} = {high} < 64 ? {high} : 64;")
+        for level in ("inner", "body"):
+            w.lines[level], w.memo[level] = [], {}
+        w.heads = True
+        for red in heads:
+            self.declare(red)
+            self.reduce_step(red)
+        w.heads = False
+        self.sweep("0", f"head{heads[0].id}", first=True)
+        for red in heads:
+            w.say("row", f"const float red{red.id} = sum(total(acc{red.id})) / head{heads[0].id};")
+
     def stretches(self) -> list[tuple[str, str, Segment | None]]:
         w = self.w
         size = w.sizes[w.row[-1]]
@@ -152,14 +178,15 @@ class NestText:
         marks = [0, *sorted(c for c in w.shape.cuts if 0 < c < size.static), size.static]
         return [(str(a), str(b), Segment(w.row[-1], a, b)) for a, b in itertools.pairwise(marks)]
 
-    def sweep(self, low: str, high: str) -> None:
+    def sweep(self, low: str, high: str, *, first: bool = False) -> None:
         w = self.w
         out = w.lines["row"]
         for carry in dict.fromkeys(w.scans):
             out.append(f"float {carry} = 0.0f;")
         depth = 0
         for atom in w.row[:-1]:
-            out.append("  " * depth + f"for (int64_t {atom} = 0; {atom} < {w.sizes[atom].c()}; ++{atom}) {{")
+            end = "1" if first else w.sizes[atom].c()
+            out.append("  " * depth + f"for (int64_t {atom} = 0; {atom} < {end}; ++{atom}) {{")
             depth += 1
         pad = "  " * depth
         out += [pad + line for line in w.lines["inner"]]

@@ -95,6 +95,8 @@ def schedule(graph: Graph) -> list[Nest]:
         pending = [r for r in pending if r not in nest.reductions and r not in nest.accumulations and r not in nest.stores]
         done.update(nest.reductions)
         done.update(nest.accumulations)
+        if not (nest.reductions or nest.roots):
+            raise Unsupported("a reduction that no loop nest can hold")
         nests.append(nest)
     return nests
 

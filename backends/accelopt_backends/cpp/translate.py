@@ -275,16 +275,39 @@ def _mean(g: Graph, node: Node) -> Result:
     return [g.point("div", [total, _count(g, x, over)], out)]
 
 
+def _two_pass_moments(g: Graph, x: Val, over: list[int], out: str) -> tuple[Val, Val]:
+    """(mean, sum of squared differences from it): the mean first, the squares in a second pass."""
+    mean = g.point("div", [g.reduce("sum", x, over, out, True), _count(g, x, over)], out)
+    centred = g.point("sub", [x, mean], out)
+    return mean, g.reduce("sum", g.point("mul", [centred, centred], out), over, out, True)
+
+
+def _shifted_moments(g: Graph, x: Val, over: list[int], out: str) -> tuple[Val, Val]:
+    """The same in one pass, by differences from the mean of the row's first 64 elements.
+
+    sum (x-m)^2 = sum d^2 - (sum d)^2 / n with d = x - shift loses accuracy when |shift - m| is far above the standard
+    deviation. A mean of 64 of the row's own elements cannot be: one outlier s among them gives (s/64)^2 against a
+    variance of at least s^2/n.
+    """
+    shift = g.reduce("head", x, over, out, True)
+    d = g.point("sub", [x, shift], out)
+    total = g.reduce("sum", d, over, out, True)
+    squares = g.reduce("sum", g.point("mul", [d, d], out), over, out, True)
+    offset = g.point("div", [total, _count(g, x, over)], out)
+    mean = g.point("add", [shift, offset], out)
+    rest = g.point("sub", [squares, g.point("mul", [total, offset], out)], out)
+    return mean, g.point("maximum", [rest, g.new("const", (), "f32", data=0.0)], out)
+
+
 def _var_mean(g: Graph, node: Node) -> Result:
     out = node.outputs[0].dtype
     x = g.value(node.args[0])
     over = _dims(_kw(node, 1, "dim"))
     correction = dict(node.kwargs).get("correction", 1)
     keep = bool(dict(node.kwargs).get("keepdim", False))
-    mean = g.point("div", [g.reduce("sum", x, over, out, True), _count(g, x, over)], out)
-    centred = g.point("sub", [x, mean], out)
-    squares = g.reduce("sum", g.point("mul", [centred, centred], out), over, out, True)
-    var = g.point("div", [squares, _count(g, x, over, 1.0 if correction is None else float(correction))], out)
+    less = 1.0 if correction is None else float(correction)
+    mean, squares = (_shifted_moments if g.moments == "shifted" else _two_pass_moments)(g, x, over, out)
+    var = g.point("div", [squares, _count(g, x, over, less)], out)
     # A row with an infinity has no variance, and eager's running mean then is NaN too.
     mean = g.point("where", [g.point("isnan", [var], "b8"), var, mean], out)
     if not keep:

@@ -54,8 +54,8 @@ class Val:
 class Graph:
     """All values of a workload, its outputs, and the sizes of its atoms."""
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
+    def __init__(self, workload: Workload, *, moments: str = "shifted") -> None:
+        self.workload, self.moments = workload, moments
         self.vals: list[Val] = []
         self.sizes: dict[str, Mono] = {}
         self._parent: dict[str, list[str]] = {}
