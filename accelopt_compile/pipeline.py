@@ -39,6 +39,10 @@ log = logging.getLogger("accelopt_compile.pipeline")
 LEAST_SLICE_S = 1.0
 """A search with less time than this is not started."""
 
+PREPARED = 16
+PREPARE_SHARE = 0.4
+"""At most so many baselines, and such a share of the budget, before the first search."""
+
 HIT_DISTANCE = 2.0
 """A record serves sizes within a factor of 4 of those it was measured at (log2)."""
 
@@ -143,6 +147,8 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     tuning = bench.settings.mode == "tune"
     budget = Budget(seconds=bench.settings.budget_s if tuning else 0.0, clock=time.monotonic)
     unknown = _look_up(sites, bench, decided)
+    if tuning and len(unknown) > 1:
+        _prepare(unknown, bench, budget)
     while unknown and tuning and decided.searched < bench.settings.max_regions:
         site, seconds = _hottest(unknown, budget.remaining_s)
         if seconds < LEAST_SLICE_S:
@@ -155,6 +161,17 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     for site in unknown:
         decided.add(site, _miss(site, bench, decided.searched))
     return decided
+
+
+def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
+    """Baselines of the hottest regions, compiled side by side before the first is timed: on two cores one after another
+    would cost most of the budget in waiting for a compiler."""
+    from accelopt_compile.evaluate.evaluate import prepare_baselines
+
+    hottest = sorted(sites, key=lambda s: -s.cost)[: min(PREPARED, bench.settings.max_regions)]
+    log.info("compiling the baselines of %d regions", len(hottest))
+    tasks = [(s.workload, s.binding) for s in hottest]
+    prepare_baselines(tasks, threads=bench.threads, seconds=PREPARE_SHARE * budget.remaining_s)
 
 
 def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site]:

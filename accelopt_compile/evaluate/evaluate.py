@@ -11,7 +11,10 @@ import logging
 import os
 import secrets
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -309,6 +312,43 @@ def open_evaluator(
         yield evaluator
     finally:
         evaluator.close()
+
+
+def prepare_baselines(tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, threads: int, seconds: float) -> int:
+    """Compile the Inductor baselines of several workloads, two at a time, into the cache that evaluators read, so that
+    later searches do not wait for a compiler each. Stops starting new ones after `seconds`; how many were compiled.
+    A workload that fails here fails again, and says so, in its own evaluator."""
+    deadline = time.monotonic() + seconds
+    queue = iter(tasks)
+    lock = threading.Lock()
+
+    def work(_: int) -> int:
+        done = 0
+        with tempfile.TemporaryDirectory(prefix="accelopt-scratch-") as scratch:
+            while time.monotonic() < deadline:
+                with lock:
+                    task = next(queue, None)
+                if task is None:
+                    break
+                done += _compile_baseline(*task, threads=threads, scratch=scratch, seconds=deadline - time.monotonic())
+        return done
+
+    with ThreadPoolExecutor(max_workers=BUILDERS) as pool:
+        return sum(pool.map(work, range(BUILDERS)))
+
+
+def _compile_baseline(workload: Workload, binding: Mapping[str, int], *, threads: int, scratch: str, seconds: float) -> int:
+    opening = {"op": "open", "workload": workload.to_json(), "binding": dict(binding), "threads": threads, "seed": 0}
+    child = Child(scratch, _inductor_cache(), Limits())
+    try:
+        if "error" in child.request(opening, Limits().start_s):
+            return 0
+        return int(bool(child.request({"op": "baseline"}, max(5.0, seconds)).get("inductor")))
+    except ChildFailed as failure:
+        log.info("a baseline was not compiled in advance: %s", failure.what)
+        return 0
+    finally:
+        child.close()
 
 
 def warm() -> None:

@@ -82,6 +82,8 @@ class Noisy(Interpreter):
         scale: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp."""
+        if k.shape[1] != q.shape[1]:  # grouped queries: each KV head serves several
+            k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
         dtype, steps = torch.float32, 1 + math.sqrt(q.shape[-1]) / 2
         scores = self._moved(q @ k.transpose(-1, -2), dtype, steps) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         if causal:
