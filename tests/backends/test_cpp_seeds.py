@@ -1,0 +1,130 @@
+"""Seeds for families of operators, on shapes that no block divides, in every stored type, at every structure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.backends.seeds import BACKEND, fault, regions_of
+
+R = torch.randn
+
+
+def rms(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w
+
+
+def rotary(q: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    q = q.view(2, 5, 3, 16).transpose(1, 2)
+    turned = torch.cat([-q[..., 8:], q[..., :8]], -1)
+    return q * cos + turned * sin
+
+
+CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "softmax": (lambda x: torch.softmax(x, -1), ((5, 37),)),
+    "softmax over an outer dimension": (lambda x: torch.softmax(x, 1), ((3, 17, 21),)),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b), ((2, 5, 37), (37,), (37,))),
+    "residual and rms norm": (lambda x, y, w: (x + y, rms(x + y, w)), ((2, 5, 37), (2, 5, 37), (37,))),
+    "batch norm in training": (lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, True)), ((3, 8, 5, 7), (8,), (8,))),
+    "swiglu": (lambda a, b: F.silu(a) * b, ((7, 45), (7, 45))),
+    "gelu and tanh": (lambda a: F.gelu(a) + torch.tanh(a), ((7, 45),)),
+    "rotary": (rotary, ((2, 5, 48), (5, 16), (5, 16))),
+    "sum of everything": (lambda x: (x * 2).sum(), ((33, 45),)),
+    "mean over rows": (lambda x: x.mean(0), ((33, 45),)),
+    "running sum": (lambda x: x.cumsum(-1) * 2, ((5, 83),)),
+    "largest and where": (lambda x: x.max(-1), ((5, 83),)),
+    "transpose": (lambda x: x.t().contiguous() + 1, ((45, 70),)),
+    "against its transpose": (lambda x: (x + x.t()).softmax(-1), ((19, 19),)),
+    "concatenation along rows": (lambda x, y: torch.cat([x, y], 1).softmax(-1), ((2, 3, 21), (2, 4, 21))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
+    """The generated kernel passes verification for each of the function's regions."""
+    function, shapes = CASES[name]
+    faults = [fault(BACKEND.seed(w), w, b, tmp_path) for w, b in regions_of(function, *(R(s) for s in shapes))]
+    assert [""] * max(1, len(faults)) == faults
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "swiglu", "rotary", "mean over rows", "transpose"])
+def test_a_seed_is_right_in_half_precision(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Storage in 16 bits, arithmetic in float32."""
+    function, shapes = CASES[name]
+    faults = [fault(BACKEND.seed(w), w, b, tmp_path) for w, b in regions_of(function, *(R(s).to(dtype) for s in shapes))]
+    assert [""] * max(1, len(faults)) == faults
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "transpose"])
+def test_every_structural_choice_gives_a_right_kernel(name: str, tmp_path: Path) -> None:
+    """What the mutation grammar offers computes the same function."""
+    function, shapes = CASES[name]
+    ((workload, binding),) = regions_of(function, *(R(s) for s in shapes))
+    grammar = BACKEND.grammar(workload)
+    found = {}
+    for values in itertools.product(*grammar.values()):
+        structure = dict(zip(grammar, values, strict=True))
+        found[values] = fault(BACKEND.render(workload, structure), workload, binding, tmp_path)
+    assert len(found) > 1
+    assert dict.fromkeys(found, "") == found
+
+
+def test_tunables_do_not_change_the_result(tmp_path: Path) -> None:
+    """Unrolled by 1 and 8, with prefetch and small blocks, a softmax stays right."""
+    function, shapes = CASES["softmax"]
+    ((workload, binding),) = regions_of(function, *(R(s) for s in shapes))
+    source = BACKEND.seed(workload)
+    assert "" == fault(source, workload, binding, tmp_path, tunables={"UNROLL": 1, "GRAIN": 4096, "PREFETCH": 256})
+    assert "" == fault(source, workload, binding, tmp_path, tunables={"UNROLL": 8, "GRAIN": 65536, "PREFETCH": 0})
+
+
+def test_positions_outside_a_table_are_declined(tmp_path: Path) -> None:
+    """A kernel that meets a bad index returns nonzero, so that the caller runs eager, which raises."""
+    import ctypes
+
+    ((workload, binding),) = regions_of(lambda w, i: F.embedding(i, w) * 2, R(10, 16), torch.tensor([1, 2, 3]))
+    artifact = BACKEND.build(BACKEND.seed(workload), BACKEND.seed(workload).defaults(), str(tmp_path))
+    table, positions, out = R(10, 16), torch.tensor([1, 99, 3]), torch.empty(3, 16)
+    order = [positions if s.dtype == "i64" else table for s in workload.inputs]
+    pointers = (ctypes.c_void_p * 3)(*[t.data_ptr() for t in [*order, out]])
+    sizes = (ctypes.c_int64 * max(1, len(workload.symbols)))(*[binding[s] for s in workload.symbols])
+    function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
+    assert 0 != function(pointers, sizes, ctypes.c_int64(1))
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("#include <unistd.h>", "an include"),
+        ('asm("syscall");', "inline assembly"),
+        ('system("true");', "a system call"),
+        ("__attribute__((constructor)) void f();", "code outside the entry point"),
+        ("static int calls = 0;", "state that survives a call"),
+    ],
+)
+def test_a_source_with_more_than_arithmetic_is_refused(line: str, reason: str) -> None:
+    """Each refusal names the line it stands on."""
+    from dataclasses import replace
+
+    function, shapes = CASES["swiglu"]
+    ((workload, _),) = regions_of(function, *(R(s) for s in shapes))
+    seed = BACKEND.seed(workload)
+    assert [] == list(BACKEND.screen(seed))
+    spoilt = replace(seed, text=seed.text + line + "\n")
+    (refusal,) = BACKEND.screen(spoilt)
+    assert (spoilt.text.count("\n"), reason) == (refusal.line, refusal.reason)
+
+
+def test_an_unknown_choice_is_an_error_that_lists_the_grammar() -> None:
+    """render refuses what the grammar does not offer."""
+    function, shapes = CASES["swiglu"]
+    ((workload, _),) = regions_of(function, *(R(s) for s in shapes))
+    with pytest.raises(ValueError, match="this workload takes"):
+        BACKEND.render(workload, {"keep": "everything"})
