@@ -14,7 +14,7 @@ from accelopt_compile.capture import CapturedGraph, capture, prepare
 from accelopt_compile.partition import nested, partition
 from accelopt_compile.reference import reference
 from accelopt_compile.replace import call_reference, finish, replace_region
-from accelopt_compile.signature import sign, try_sign
+from accelopt_compile.signature import try_sign
 from tests.regions.generality import assert_holds
 
 SIZES: dict[str, Any] = {"vocab_size": 128}
@@ -179,7 +179,9 @@ class Checked:
         signed = []
         for region in partition(gm.graph).regions:
             for part in nested(region):
-                assert_holds(sign(part))
+                smaller = try_sign(part)
+                if not isinstance(smaller, str):
+                    assert_holds(smaller)
             one = try_sign(region)
             if isinstance(one, str):
                 self.unsigned.append(one)

@@ -19,6 +19,7 @@ from accelopt_compile.partition import partition
 from accelopt_compile.records import Workload
 from accelopt_compile.reference import reference
 from accelopt_compile.signature import Signed, family_of, sign
+from tests.regions.generality import assert_holds
 from tests.regions.models import difference, graph_of
 
 A = torch.ops.aten
@@ -197,6 +198,14 @@ def test_static_and_dynamic_compilation_share_a_digest() -> None:
     assert digest(norm, X, W) == signed.workload.digest
     assert {"s0": 4, "s1": 128} == signed.binding
     assert all(not isinstance(s.size, int) for s in signed.symbol_exprs)
+
+
+def test_sizes_that_the_graph_calls_equal_are_one_symbol_where_a_size_is_computed() -> None:
+    """With dynamic shapes, a 6 x 6 x 6 tensor has one symbol for three dimensions; joining along one must not mix them up."""
+    for dim in range(3):
+        signed = only(graph_of(lambda x, d=dim: torch.cat((x, x * 2.0), d).exp(), torch.randn(6, 6, 6), dynamic=True))
+        assert {"s0": 6} == signed.binding
+        assert_holds(signed)
 
 
 def test_another_process_finds_the_same_digest() -> None:
