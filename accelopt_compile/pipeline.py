@@ -39,6 +39,11 @@ log = logging.getLogger("accelopt_compile.pipeline")
 LEAST_SLICE_S = 1.0
 """A search with less time than this is not started."""
 
+EVEN_SHARES = 2.0
+LEAST_SEARCH_S = 6.0
+"""Breadth first: no region gets more than twice its even share of what is left, so that the hottest one's last percents do
+not cost the others their first kernel."""
+
 PREPARED = 16
 PREPARE_SHARE = 0.4
 """At most so many baselines, and such a share of the budget, before the first search."""
@@ -196,7 +201,8 @@ def _hottest(sites: Sequence[Site], seconds: float) -> tuple[Site, float]:
     """The site to search next, and for how long."""
     slices = allot({str(i): site.cost for i, site in enumerate(sites)}, seconds)
     index = max(slices, key=lambda name: (slices[name], -int(name)))
-    return sites[int(index)], slices[index]
+    share = max(EVEN_SHARES * seconds / len(sites), LEAST_SEARCH_S)
+    return sites[int(index)], min(slices[index], share)
 
 
 def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | None:

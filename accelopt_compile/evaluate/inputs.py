@@ -217,13 +217,17 @@ def _bools(family: str, shape: tuple[int, ...], generator: torch.Generator) -> t
     return torch.rand(shape, generator=generator) < 0.5
 
 
+SMALL = 13
+"""Sizes are cut to this where many families are tried: a prime, so that no block divides it."""
+
+
 def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict[str, int]]:
     """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled."""
     names = workload.symbols
     if not names:
         return []
     tried = [
-        {n: min(binding[n], 37) for n in names},
+        {n: min(binding[n], SMALL) for n in names},
         dict.fromkeys(names, 1),
         {**{n: min(binding[n], 7) for n in names}, names[0]: 0},
         {n: binding[n] + 1 for n in names},
