@@ -19,6 +19,8 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
 import accelopt_compile
+from accelopt_compile.foreach import expand
+from accelopt_compile.in_place import Update, call_update, pooled, updates_of
 from accelopt_compile.launch import ops
 from accelopt_compile.nodes import values
 from accelopt_compile.outcomes import count
@@ -71,8 +73,11 @@ class AccelOptPass(CustomGraphPass):
         return "accelopt", code_version(), sha256_text(canonical_json(chosen))
 
     def __call__(self, graph: Graph) -> None:
+        if not self.winners:
+            return
         try:
-            hits = self.hits(graph)
+            expand(graph)
+            hits, updates = self.hits(graph)
         except Exception as failure:  # guards the user's program: an unreplaced graph is a right graph
             self._step_aside("while looking for regions", failure)
             return
@@ -83,22 +88,40 @@ class AccelOptPass(CustomGraphPass):
                 self._step_aside(f"while replacing {region.name}", failure)
                 continue
             count("replaced")
-        if hits:
+        for key, group in updates.items():
+            try:
+                call_update(graph, group, key)
+            except Exception as failure:  # guards the user's program: these regions stay with Inductor
+                self._step_aside(f"while replacing {len(group)} in-place updates", failure)
+                continue
+            count("replaced", len(group))
+        if hits or updates:
             finish(graph)
 
-    def hits(self, graph: Graph) -> list[tuple[Region, Signed, Winner]]:
-        """The disjoint regions of `graph` with their winners. A region without one gives way to the parts it was merged of."""
+    def hits(self, graph: Graph) -> tuple[list[tuple[Region, Signed, Winner]], dict[str, list[Update]]]:
+        """The disjoint regions of `graph` with their winners, and the in-place updates by the key of their winner. A region
+        without one gives way to the parts it was merged of."""
         found: list[tuple[Region, Signed, Winner]] = []
-        pending = list(reversed(partition(graph).regions))
+        together: dict[str, list[Update]] = {}
+        whole = [(region, signature_of(region)) for region in partition(graph).regions]
+        updates = updates_of(whole)
+        bindings = pooled(updates.values())
+        pending = [(region, signed) for region, signed in reversed(whole)]
         while pending:
-            region = pending.pop()
-            signed = signature_of(region)
+            region, signed = pending.pop()
+            update = updates.get(region)
+            if update is not None:
+                digest = update.signed.workload.digest
+                shared = self.winners.get(choice(digest, bindings[digest]))
+                if shared is not None:
+                    together.setdefault(shared.key, []).append(update)
+                    continue
             winner = None if isinstance(signed, str) else self.winners.get(choice(signed.workload.digest, signed.binding))
             if winner is not None and not isinstance(signed, str):
                 found.append((region, signed, winner))
             else:
-                pending.extend(reversed(nested(region)))
-        return found
+                pending.extend((part, signature_of(part)) for part in reversed(nested(region)))
+        return found, together
 
     def _step_aside(self, where: str, failure: Exception) -> None:
         log.warning("%s: %s: %s; Inductor keeps what is left", where, type(failure).__name__, failure)

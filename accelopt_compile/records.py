@@ -117,7 +117,9 @@ class Workload:
     """A region in canonical form. `digest` is its key.
 
     `symbols` are named s0, s1, ... in order of first use in `inputs`. `numerics` holds the flags that change
-    what a right answer is (fp32 precision, determinism), sorted by name.
+    what a right answer is (fp32 precision, determinism), sorted by name. `aliases` pairs outputs with inputs, as
+    (output, input): the caller gives one memory for both, equal in type and layout, and a kernel may overwrite an element
+    when it has read all that depends on it. What is computed is the same as without.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -126,6 +128,7 @@ class Workload:
     output_specs: tuple[TensorSpec, ...]
     symbols: tuple[str, ...] = ()
     numerics: tuple[tuple[str, str], ...] = ()
+    aliases: tuple[tuple[int, int], ...] = ()
 
     @property
     def digest(self) -> str:
@@ -136,7 +139,9 @@ class Workload:
         return canonical_json(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
+        aliases = {"aliases": [list(pair) for pair in self.aliases]} if self.aliases else {}
         return {
+            **aliases,
             "key_version": KEY_VERSION,
             "inputs": [_spec_json(s) for s in self.inputs],
             "nodes": [
@@ -170,9 +175,22 @@ class Workload:
                 output_specs=tuple(_spec_from(s) for s in data["output_specs"]),
                 symbols=tuple(str(s) for s in data["symbols"]),
                 numerics=tuple(sorted((str(k), str(v)) for k, v in data["numerics"].items())),
-            )
+                aliases=tuple((int(out), int(given)) for out, given in data.get("aliases", ())),
+            )._checked()
         except (KeyError, TypeError, ValueError, AttributeError) as failure:
             raise InvalidRecord(f"not a workload: {type(failure).__name__} {failure}") from failure
+
+    def _checked(self) -> Workload:
+        """Itself. Raises InvalidRecord for an alias of tensors that cannot share memory."""
+        for out, given in self.aliases:
+            if not (0 <= out < len(self.outputs) and 0 <= given < len(self.inputs)):
+                raise InvalidRecord(f"alias ({out}, {given}) of tensors that are not there")
+            if self.output_specs[out] != self.inputs[given]:
+                raise InvalidRecord(f"output {out} cannot lie over input {given}: {self.output_specs[out]} {self.inputs[given]}")
+        for side in zip(*self.aliases, strict=True):
+            if len(set(side)) != len(side):
+                raise InvalidRecord(f"aliases {self.aliases} name a tensor twice")
+        return self
 
     def spec_of(self, ref: Ref) -> TensorSpec:
         """The type of any value in the workload."""

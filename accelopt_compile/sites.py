@@ -13,10 +13,13 @@ from torch.fx import GraphModule
 
 from accelopt_compile.capture import capture
 from accelopt_compile.errors import InvalidRecord
+from accelopt_compile.foreach import expand
 from accelopt_compile.graph_pass import Choice, choice, signature_of
 from accelopt_compile.hotness import measure, rank
+from accelopt_compile.in_place import Update, pooled, updates_of
 from accelopt_compile.partition import Region, nested, partition
 from accelopt_compile.records import Workload
+from accelopt_compile.signature import Signed
 
 log = logging.getLogger("accelopt_compile.sites")
 
@@ -49,10 +52,14 @@ def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site]
     found: dict[Choice, Site] = {}
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
+        expand(captured.graph)
         parts = partition(captured.graph)
         refused.update(parts.refused.values())
-        for region in parts.regions:
-            site = _site(region)
+        whole = [(region, signature_of(region)) for region in parts.regions]
+        updates = updates_of(whole)
+        bindings = pooled(updates.values())
+        for region, signed in whole:
+            site = _update_site(updates[region], bindings) if region in updates else _site(region, signed)
             if isinstance(site, str):
                 refused[site] += len(region.nodes)
                 continue
@@ -63,12 +70,24 @@ def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site]
     return sorted(found.values(), key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
 
 
-def _site(region: Region) -> Site | str:
+def _update_site(update: Update, bindings: Mapping[str, Mapping[str, int]]) -> Site:
+    """The site of an in-place update: measured at the elements of all that share its call, at its own share of the cost."""
+    (cost,) = rank([(update.signed, 1)], _machine())
+    workload = update.signed.workload
+    return Site(
+        workload=workload,
+        binding=bindings[workload.digest],
+        name=update.region.name,
+        count=1,
+        cost=cost.gain_bound_s + UNREACHED * cost.seconds_estimate,
+    )
+
+
+def _site(region: Region, signed: Signed | str) -> Site | str:
     """The site of one region, or why it has none."""
-    signed = signature_of(region)
     if isinstance(signed, str):
         return signed
-    parts = [_site(part) for part in nested(region)]
+    parts = [_site(part, signature_of(part)) for part in nested(region)]
     (cost,) = rank([(signed, 1)], _machine())
     return Site(
         workload=signed.workload,

@@ -29,7 +29,10 @@ class Baselines:
         self._why = ""
 
     def eager(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The outputs. Those that lie over inputs are copied there, as a user's in-place operators would leave them."""
         result: Sequence[torch.Tensor] = self._module(*inputs)
+        for output, given in self._workload.aliases:
+            inputs[given].copy_(result[output])
         return result
 
     def inductor(self) -> Run | None:
@@ -59,7 +62,7 @@ class Baselines:
                 )
                 for s in self._workload.inputs
             ]
-        module = reference_module(self._workload, self._binding)
+        module = reference_module(self._workload, self._binding, in_place=True)
         with torch.no_grad(), config.patch(size_asserts=False, alignment_asserts=False, compile_threads=1):
             compiled: Any = compile_fx_inner(module, fakes)
         run: Run = compiled.current_callable

@@ -1,4 +1,5 @@
-"""Memory around a kernel call: tensors between canaries, inputs that must not change, outputs filled with poison."""
+"""Memory around a kernel call: tensors between canaries, inputs that must not change, outputs filled with poison; where an
+output lies over an input, one memory for both."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ class Buffers:
             return Guarded(DTYPES[spec.dtype], shape, strides, shift=shift)
 
         self.inputs = [guarded(spec, shift) for spec in workload.inputs]
-        self.outputs = [guarded(spec, 0) for spec in workload.output_specs]
+        over = dict(workload.aliases)
+        self.outputs = [self.inputs[over[k]] if k in over else guarded(spec, 0) for k, spec in enumerate(workload.output_specs)]
+        self.overwritten = frozenset(over.values())
         self.sizes = [binding[name] for name in workload.symbols]
 
     def pointers(self) -> list[int]:
@@ -94,9 +97,10 @@ class Buffers:
             guarded.write(value, GUARDS[run % 2])
 
     def poison(self, run: int) -> None:
-        """Poison the outputs as run number `run` does."""
+        """Poison the outputs that have memory of their own, as run number `run` does."""
         for guarded in self.outputs:
-            guarded.poison(GUARDS[run % 2], POISONS[run % 2])
+            if all(guarded is not given for given in self.inputs):
+                guarded.poison(GUARDS[run % 2], POISONS[run % 2])
 
     def results(self) -> list[torch.Tensor]:
         """Contiguous copies of the outputs."""

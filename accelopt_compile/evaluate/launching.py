@@ -20,6 +20,8 @@ def allocating_call(
 ) -> Callable[[], Any]:
     """A call that allocates the outputs and runs `kernel` into them; it gives the outputs back.
 
+    Outputs that lie over inputs are these inputs: they hold other values after each call.
+
     A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called straight through it
     with arrays made here once: 1 to 2 us a call, where production needs 0.2. Others are called as they are.
     """
@@ -28,11 +30,17 @@ def allocating_call(
         (workload.bound_shape(s, binding), workload.bound_strides(s, binding), DTYPES[s.dtype]) for s in workload.output_specs
     ]
     pointers = [x.data_ptr() for x in inputs]
+    over = dict(workload.aliases)
+    given = [inputs[over[k]] if k in over else None for k in range(len(shapes))]
+
+    def allocate() -> list[torch.Tensor]:
+        return [_empty(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
+
     function = getattr(kernel, "function", None)
     if function is None:
 
         def call_plain(_keep: Any = inputs) -> list[torch.Tensor]:  # the addresses alone would not keep them alive
-            outputs = [_empty(*shape) for shape in shapes]
+            outputs = allocate()
             kernel([*pointers, *(o.data_ptr() for o in outputs)], sizes, threads)
             return outputs
 
@@ -41,7 +49,7 @@ def allocating_call(
     slots = (ctypes.c_void_p * (len(pointers) + len(shapes)))(*pointers)
     values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
     at, arguments = len(pointers), (ctypes.addressof(slots), ctypes.addressof(values), threads)
-    if len(shapes) == 1:
+    if len(shapes) == 1 and not over:
         (shape,) = shapes
 
         def call_one(_keep: Any = (slots, values, inputs)) -> list[torch.Tensor]:
@@ -53,7 +61,7 @@ def allocating_call(
         return call_one
 
     def call_many(_keep: Any = (slots, values, inputs)) -> list[torch.Tensor]:
-        outputs = [_empty(*shape) for shape in shapes]
+        outputs = allocate()
         for k, output in enumerate(outputs, at):
             slots[k] = output.data_ptr()
         function(*arguments)

@@ -49,11 +49,11 @@ def operator_of(name: str) -> Any:
         raise InvalidRecord(f"this torch has no operator {name}") from missing
 
 
-def reference_module(workload: Workload, binding: Binding, *, wide: bool = False) -> GraphModule:
+def reference_module(workload: Workload, binding: Binding, *, wide: bool = False, in_place: bool = False) -> GraphModule:
     """The workload at `binding` as an FX module of ATen calls: positional inputs, a tuple of outputs.
 
     `wide` replaces every float dtype among the arguments by float64: called on float64 inputs it computes the golden
-    answer. Raises InvalidRecord.
+    answer. `in_place` writes outputs that lie over inputs there and does not return them. Raises InvalidRecord.
     """
     graph = Graph()
     inputs = [graph.placeholder(f"i{k}") for k in range(len(workload.inputs))]
@@ -90,7 +90,11 @@ def reference_module(workload: Workload, binding: Binding, *, wide: bool = False
         made = graph.call_function(operator_of(node.op), args, kwargs)
         made.meta["dtype"] = DTYPES[node.outputs[0].dtype] if node.outputs else torch.float32
         nodes.append(made)
-    graph.output(tuple(value(ref) for ref in workload.outputs))
+    over = dict(workload.aliases) if in_place else {}
+    results = [value(ref) for ref in workload.outputs]
+    for output, given in over.items():
+        graph.call_function(torch.ops.aten.copy_.default, (inputs[given], results[output]))
+    graph.output(tuple(result for k, result in enumerate(results) if k not in over))
     return GraphModule(torch.nn.Module(), graph)
 
 

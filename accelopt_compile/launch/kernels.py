@@ -87,9 +87,16 @@ def adopted(key: str) -> Adopted:
         ) from None
 
 
-def resolve(key: str) -> Callable[..., Any]:
-    """What the generated code calls for `key`: `(input..., symbol..., out=output)` for one output, else
-    `(input..., symbol...) -> outputs`."""
+MANY = "many_"
+"""Before a key in generated code: the kernel for many instances at once."""
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """What the generated code calls for a key: `(input..., symbol..., out=output)` for one output, else
+    `(input..., symbol...) -> outputs`. With `MANY` before the key: see `resolve_many`."""
+    if name.startswith(MANY):
+        return resolve_many(name.removeprefix(MANY))
+    key = name
     entry = adopted(key)
     return _launched(entry) if len(entry.workload.output_specs) == 1 else resolve_allocating(key)
 
@@ -101,6 +108,11 @@ def resolve_allocating(key: str) -> Callable[..., Any]:
         if key not in _registry.allocating:
             _registry.allocating[key] = _allocating(entry, _launched(entry))
         return _registry.allocating[key]
+
+
+def resolve_many(key: str) -> Callable[..., None]:
+    """`(tensors of all instances, sizes of all instances, large) -> None`, see `launch.update`."""
+    return _launched(adopted(key)).many
 
 
 def statistics() -> dict[str, dict[str, Any]]:
@@ -161,11 +173,21 @@ def _fallback(entry: Adopted, *, known_broken: bool) -> Callable[..., None]:
         sizes = args[inputs : inputs + symbols]
         if not known_broken and 0 not in sizes and entry.key not in _registry.problems:
             _problem(entry.key, f"declined a call with sizes {list(sizes)}")
+        tensors = [*args[:inputs], *args[inputs + symbols :]]
+        if entry.workload.aliases:
+            tensors = _flat(tensors, entry.workload)
         with torch.no_grad():
-            for out, value in zip(args[inputs + symbols :], entry.reference(*args[:inputs], *sizes), strict=True):
+            values = entry.reference(*tensors[:inputs], *sizes)
+            for out, value in zip(tensors[inputs:], values, strict=True):
                 out.copy_(value)
 
     return run
+
+
+def _flat(tensors: Sequence[Any], workload: Workload) -> list[Any]:
+    """Dense tensors as an in-place workload sees them: their elements in the order of memory."""
+    specs = (*workload.inputs, *workload.output_specs)
+    return [t.as_strided((t.numel(),) * len(s.shape), (1,) * len(s.shape)) for t, s in zip(tensors, specs, strict=True)]
 
 
 def _problem(key: str, reason: str) -> None:

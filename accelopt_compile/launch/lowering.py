@@ -30,6 +30,7 @@ def install() -> bool:
         parts = (ir.ExternKernelOut, ir.ExternKernelAlloc, ir.MultiOutput, ir.MultiOutputLayout, ir.FixedLayout)
         for needed in (ir.ExternKernel.require_exact_strides, ir.ExternKernel.realize_input, fallback_handler, V, *parts):
             assert needed is not None
+        from accelopt_compile.launch import update_ir
     except (ImportError, AttributeError) as missing:
         log.info("kernels go through the dispatcher (about 20 us a call): this torch has no %s", missing)
         return False
@@ -43,6 +44,7 @@ def install() -> bool:
         register_lowering(overload, type_promotion_kind=None)(functools.partial(_lower, overload))
 
     ops.on_definition(lower)
+    update_ir.install()
     return True
 
 

@@ -6,6 +6,8 @@
  *     int fn(void *const *tensors, const int64_t *sizes, int64_t threads).
  * `fallback` (same positional arguments) runs instead when there is no kernel, when it declines (nonzero), when a
  * symbol is 0, or when an argument is not a plain tensor. Needs Python.h only; torch gives us the reader of data pointers.
+ *
+ * kernel.many(tensors, sizes, large) makes one call for each of many instances, small ones side by side where OpenMP is.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -108,6 +110,101 @@ static PyObject *kernel_call(PyObject *object, PyObject *const *given, size_t na
     Py_RETURN_NONE;
 }
 
+/* The instances of one call of many(): `tensors` and `sizes` lie one instance after another. */
+typedef struct {
+    Kernel *self;
+    void **tensors;
+    int64_t *sizes;
+    char *ready, *failed;
+    int64_t count, large, threads;
+} Many;
+
+static void run_instance(const Many *m, int64_t k, int64_t threads) {
+    int per = m->self->inputs + m->self->outputs;
+    if (m->ready[k]) m->failed[k] = m->self->fn(m->tensors + k * per, m->sizes + k * m->self->symbols, threads) != 0;
+}
+
+static void run_instances(const Many *m) {
+    for (int64_t k = 0; k < m->large; k++) run_instance(m, k, m->threads);
+#ifdef _OPENMP
+    if (m->threads > 1 && m->count - m->large > 1) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads((int)m->threads)
+        for (int64_t k = m->large; k < m->count; k++) run_instance(m, k, 1);
+        return;
+    }
+#endif
+    for (int64_t k = m->large; k < m->count; k++) run_instance(m, k, m->threads > 1 && m->count - m->large == 1 ? m->threads : 1);
+}
+
+/* The reference instead of instance k. 0, or -1 with an exception. */
+static int fall_back(Kernel *self, PyObject *tensors, PyObject *sizes, int64_t k) {
+    int per = self->inputs + self->outputs, wanted = per + self->symbols;
+    PyObject *args[MAX_ARGS];
+    for (int i = 0; i < self->inputs; i++) args[i] = PyTuple_GET_ITEM(tensors, k * per + i);
+    for (int i = 0; i < self->symbols; i++) args[self->inputs + i] = PyTuple_GET_ITEM(sizes, k * self->symbols + i);
+    for (int i = 0; i < self->outputs; i++) args[self->inputs + self->symbols + i] = PyTuple_GET_ITEM(tensors, k * per + self->inputs + i);
+    self->fallbacks++;
+    PyObject *result = PyObject_Vectorcall(self->fallback, args, (size_t)wanted, NULL);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* 0, or -1 with an exception. An instance with a size of 0, or a tensor that is none of torch's own, goes to the fallback. */
+static int read_instances(Many *m, PyObject *tensors, PyObject *sizes) {
+    int per = m->self->inputs + m->self->outputs, symbols = m->self->symbols;
+    for (int64_t k = 0; k < m->count; k++) {
+        m->ready[k] = m->self->fn != NULL;
+        for (int i = 0; i < symbols; i++) {
+            int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, k * symbols + i));
+            if (size == -1 && PyErr_Occurred()) return -1;
+            if (size == 0) m->ready[k] = 0;
+            m->sizes[k * symbols + i] = size;
+        }
+        for (int i = 0; i < per && m->ready[k]; i++) {
+            PyObject *tensor = PyTuple_GET_ITEM(tensors, k * per + i);
+            if (plain_tensor(tensor)) m->tensors[k * per + i] = read_data_ptr(tensor);
+            else m->ready[k] = 0;
+        }
+    }
+    return 0;
+}
+
+/* many(tensors, sizes, large): see `native.Launched`. */
+static PyObject *kernel_many(PyObject *object, PyObject *args) {
+    Kernel *self = (Kernel *)object;
+    PyObject *tensors, *sizes, *answer = NULL;
+    long long large;
+    if (!PyArg_ParseTuple(args, "O!O!L", &PyTuple_Type, &tensors, &PyTuple_Type, &sizes, &large)) return NULL;
+    int per = self->inputs + self->outputs;
+    int64_t given = PyTuple_GET_SIZE(tensors), count = given / per;
+    if (given % per || PyTuple_GET_SIZE(sizes) != count * self->symbols)
+        return PyErr_Format(PyExc_TypeError, "each instance takes %d tensors and %d sizes", per, self->symbols);
+    int64_t threads = thread_count();
+    if (threads < 0) return NULL;
+    size_t bytes = (size_t)given * sizeof(void *) + (size_t)(count * self->symbols + 1) * sizeof(int64_t) + 2 * (size_t)count + 1;
+    char *memory = PyMem_Calloc(bytes, 1);
+    if (!memory) return PyErr_NoMemory();
+    Many m = {self, (void **)memory, NULL, NULL, NULL, count, large < 0 ? 0 : large < count ? large : count, threads};
+    m.sizes = (int64_t *)(memory + (size_t)given * sizeof(void *));
+    m.ready = (char *)(m.sizes + count * self->symbols + 1);
+    m.failed = m.ready + count;
+    if (read_instances(&m, tensors, sizes) < 0) goto end;
+    if (self->release_gil) {
+        Py_BEGIN_ALLOW_THREADS
+        run_instances(&m);
+        Py_END_ALLOW_THREADS
+    } else {
+        run_instances(&m);
+    }
+    self->calls += (unsigned long long)count;
+    for (int64_t k = 0; k < count; k++)
+        if ((!m.ready[k] || m.failed[k]) && fall_back(self, tensors, sizes, k) < 0) goto end;
+    answer = Py_NewRef(Py_None);
+end:
+    PyMem_Free(memory);
+    return answer;
+}
+
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     unsigned long long address;
     int inputs, symbols, outputs, release_gil;
@@ -135,6 +232,8 @@ static void kernel_dealloc(Kernel *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
+static PyMethodDef kernel_methods[] = {{"many", kernel_many, METH_VARARGS, "one call for many instances"}, {NULL, NULL, 0, NULL}};
+
 static PyMemberDef kernel_members[] = {
     {"calls", T_ULONGLONG, offsetof(Kernel, calls), READONLY, "calls so far"},
     {"fallbacks", T_ULONGLONG, offsetof(Kernel, fallbacks), READONLY, "calls that ran the fallback"},
@@ -148,6 +247,7 @@ static PyTypeObject kernel_type = {
     .tp_call = PyVectorcall_Call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
     .tp_members = kernel_members,
+    .tp_methods = kernel_methods,
     .tp_new = kernel_new,
 };
 

@@ -198,7 +198,8 @@ class NestWriter:
         rest = form.without(self.vector or "")
         pointer = self.pointer(base, stored, rest)
         if m.is_one:
-            how = "fetch" if base.startswith("in") and rest.terms and self.first_touch(base) else "load"
+            ahead = rest.terms or self.graph.workload.aliases  # several rows, or several streams
+            how = "fetch" if base.startswith("in") and ahead and self.first_touch(base) else "load"
             return self.define("body", lane, f"{how}(b, {pointer} + k, left)")
         if self.shape.tile and lane == "f" and form.coefficient(self.shape.tile).is_one:
             self.stages.append((base, form))

@@ -137,6 +137,7 @@ class NestText:
             for acc in accs:
                 if acc not in scalar_accs:
                     self.column_step(acc)
+            self.read_first(stores)
             for store in stores:
                 self.store_vector(store)
             if w.shape.tile:
@@ -344,10 +345,17 @@ class NestText:
             form = form + i.scaled(mono(stride))
         return form
 
+    def read_first(self, stores: list[Store]) -> None:
+        """Where outputs lie over inputs, name every value before the first store: its inputs are read by then."""
+        if self.w.graph.workload.aliases:
+            for store in stores:
+                self.w.value(store.val, canonical(store.val.dims, self.w.graph.sizes))
+
     def store_vector(self, store: Store) -> None:
         w = self.w
         spec = w.graph.workload.output_specs[store.output]
-        source = w.plain_copy(store.val, spec.dtype) if self.choices.stores == "cached" else None
+        plain = self.choices.stores == "cached" and not w.graph.workload.aliases
+        source = w.plain_copy(store.val, spec.dtype) if plain else None
         x = Ex("", "", "body") if source else w.value(store.val, canonical(store.val.dims, w.graph.sizes))
         form = w.access(self.store_form(store))
         m = form.coefficient(w.vector or "")
@@ -371,6 +379,7 @@ class NestText:
     def row_roots(self) -> None:
         w, nest = self.w, self.nest
         w.segment = None
+        self.read_first([store for store in nest.stores if row_level(nest, store) or not nest.row])
         for store in nest.stores:
             if row_level(nest, store) or not nest.row:
                 x = w.value(store.val, canonical(store.val.dims, w.graph.sizes))

@@ -88,6 +88,8 @@ def schedule(graph: Graph) -> list[Nest]:
     done: set[Val] = set()
     nests: list[Nest] = []
     votes = _votes(graph)
+    last = [r for r in pending if isinstance(r, Store) and not atoms_of(r)] if graph.workload.aliases else []
+    pending = [r for r in pending if r not in last]
     while pending:
         seed = next(r for r in pending if dependencies(r) <= done)
         nest = _open(graph, seed, votes)
@@ -98,7 +100,9 @@ def schedule(graph: Graph) -> list[Nest]:
         if not (nest.reductions or nest.roots):
             raise Unsupported("a reduction that no loop nest can hold")
         nests.append(nest)
-    return nests
+    if graph.workload.aliases and len(nests) > 1:
+        raise Unsupported("outputs over inputs in several loops")
+    return [*nests, Nest([], [], stores=last)] if last else nests  # single elements are overwritten when all else is done
 
 
 def _used(graph: Graph, val: Val) -> bool:
