@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from accelopt_backends.base import Backend
 from accelopt_compile.errors import EvaluatorDied, ToolchainMissing
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox import forkserver
+from accelopt_compile.evaluate.sandbox.confine import baselines_folder
 from accelopt_compile.evaluate.sandbox.host import Child, ChildFailed
 from accelopt_compile.evaluate.screen import screen
 from accelopt_compile.records import (
@@ -63,7 +63,7 @@ class Evaluator:
         self._backend, self._seed, self._workdir, self._limits = backend, seed, workdir, limits
         self._backend_name = f"{type(backend).__module__}:{type(backend).__qualname__}"
         self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-scratch-")
-        self._inductor_cache = _inductor_cache()
+        self._inductor_cache = baselines_folder()
         self._session: Child | None = None
         self._builders: list[Child] = []
         self._built: dict[tuple[str, tuple[tuple[str, int], ...]], Artifact | Rejected] = {}
@@ -323,48 +323,39 @@ def prepare_baselines(tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, th
     lock = threading.Lock()
 
     def work(_: int) -> int:
-        done = 0
+        done, child = 0, None
         with tempfile.TemporaryDirectory(prefix="accelopt-scratch-") as scratch:
             while time.monotonic() < deadline:
                 with lock:
                     task = next(queue, None)
                 if task is None:
                     break
-                done += _compile_baseline(*task, threads=threads, scratch=scratch, seconds=deadline - time.monotonic())
+                # One child for many: it preprocesses Inductor's header once, a second each otherwise.
+                child = child if child is not None and child.alive else Child(scratch, baselines_folder(), Limits())
+                done += _compile_baseline(child, *task, threads=threads, seconds=deadline - time.monotonic())
+            if child is not None:
+                child.close()
         return done
 
     with ThreadPoolExecutor(max_workers=BUILDERS) as pool:
         return sum(pool.map(work, range(BUILDERS)))
 
 
-def _compile_baseline(workload: Workload, binding: Mapping[str, int], *, threads: int, scratch: str, seconds: float) -> int:
+def _compile_baseline(child: Child, workload: Workload, binding: Mapping[str, int], *, threads: int, seconds: float) -> int:
     opening = {"op": "open", "workload": workload.to_json(), "binding": dict(binding), "threads": threads, "seed": 0}
-    child = Child(scratch, _inductor_cache(), Limits())
     try:
         if "error" in child.request(opening, Limits().start_s):
             return 0
         return int(bool(child.request({"op": "baseline"}, max(5.0, seconds)).get("inductor")))
     except ChildFailed as failure:
         log.info("a baseline was not compiled in advance: %s", failure.what)
-        return 0
-    finally:
         child.close()
+        return 0
 
 
 def warm() -> None:
     """Start the fork server in the background (2 to 5 s of imports), before the first evaluator is needed."""
     forkserver.start()
-
-
-def _inductor_cache() -> str:
-    """Where compiled baselines are kept: under our cache root, never in the user's own Inductor cache, because what
-    untrusted kernels could write to must not be loaded by the user's process."""
-    import platformdirs
-
-    root = os.environ.get("ACCELOPT_CACHE_DIR") or platformdirs.user_cache_dir("accelopt")
-    folder = Path(root) / "baselines"
-    folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)
 
 
 def _last_level_cache_bytes() -> int:

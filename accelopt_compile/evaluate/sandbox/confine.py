@@ -9,12 +9,24 @@ import resource
 import signal
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CXX", "OMP_NUM_THREADS", "SSL_CERT_FILE", "SOURCE_DATE_EPOCH")
 """Variables of the user's environment that a child may see. Nothing else is passed: no keys, no tokens."""
 
 _PR_SET_PDEATHSIG = 1
+
+
+def baselines_folder() -> str:
+    """Where compiled baselines are kept: under our cache root, never in the user's own Inductor cache, because what
+    untrusted kernels could write to must not be loaded by the user's process."""
+    import platformdirs
+
+    root = os.environ.get("ACCELOPT_CACHE_DIR") or platformdirs.user_cache_dir("accelopt")
+    folder = Path(root) / "baselines"
+    folder.mkdir(parents=True, exist_ok=True)
+    return str(folder)
 
 
 def child_environment(scratch: str, inductor_cache: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 from accelopt_compile.errors import EvaluatorDied
-from accelopt_compile.evaluate.sandbox.confine import child_environment
+from accelopt_compile.evaluate.sandbox.confine import baselines_folder, child_environment
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ class ForkServer:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "accelopt_compile.evaluate.sandbox.zygote", str(theirs.fileno())],
-                env=child_environment(self._scratch.name, self._scratch.name),
+                # Inductor keeps its precompiled header (8 s to build) under the temporary folder it meets at import.
+                env=child_environment(self._scratch.name, self._scratch.name) | {"TMPDIR": baselines_folder()},
                 cwd=self._scratch.name,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

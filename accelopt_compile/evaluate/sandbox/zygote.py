@@ -82,10 +82,13 @@ def main() -> None:
     import torch
     import torch._inductor.codegen.cpp
     import torch._inductor.compile_fx
+    import torch._inductor.cpu_vec_isa
 
     import accelopt_compile.evaluate.sandbox.child  # noqa: F401
 
     torch.set_num_threads(1)
+    # Builds and runs small programs, 1.5 s; forked children inherit the answer instead of asking again, each of them.
+    torch._inductor.cpu_vec_isa.pick_vec_isa()
     serve(control, host)
 
 
