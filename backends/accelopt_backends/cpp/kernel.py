@@ -84,6 +84,7 @@ def _header(workload: Workload) -> list[str]:
         args = ", ".join(str(a) for a in n.args)
         lines.append(f"//   n{k} = {n.op}({args})"[:160])
     lines.append("//   return " + ", ".join(str(r) for r in workload.outputs))
+    lines += [f"//   output {out} lies over i{given}: read before it is overwritten" for out, given in workload.aliases]
     return lines
 
 

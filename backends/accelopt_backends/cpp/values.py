@@ -61,6 +61,8 @@ class Graph:
         self._parent: dict[str, list[str]] = {}
         self._nodes: dict[tuple[int, int], Val] = {}
         self.inputs = [self._input(k) for k in range(len(workload.inputs))]
+        if workload.aliases:
+            self._walk_together()
         from accelopt_backends.cpp.translate import translate
 
         for index, node in enumerate(workload.nodes):
@@ -77,6 +79,13 @@ class Graph:
     def _input(self, k: int) -> Val:
         spec = self.workload.inputs[k]
         return self.new("input", tuple(mono(d) for d in spec.shape), spec.dtype, data=k)
+
+    def _walk_together(self) -> None:
+        """Inputs of one shape share their atoms: what is overwritten must be written by one loop."""
+        for val in self.inputs:
+            first = next(v for v in self.inputs if v.shape == val.shape)
+            for a, b in zip(first.dims, val.dims, strict=True):
+                self.unify(a, b)
 
     def value(self, ref: Ref) -> Val:
         if ref.kind == "i":

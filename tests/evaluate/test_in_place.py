@@ -1,0 +1,75 @@
+"""Kernels whose outputs lie over their inputs: run like that, and timed like that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from native_backend import NativeBackend
+
+from accelopt_compile.evaluate import Evaluator, open_evaluator
+from accelopt_compile.records import Accepted, KernelSource, Node, Ref, Rejected, Stage, TensorSpec, Workload
+
+FLAT = TensorSpec(dtype="f32", shape=("s0",), strides=(1,))
+
+
+def momentum() -> Workload:
+    """m' = m * 0.5 + g over m, and p' = p - m' over p."""
+    nodes = (
+        Node(op="aten.mul.Tensor", args=(Ref("i", 0), 0.5), outputs=(FLAT,)),
+        Node(op="aten.add.Tensor", args=(Ref("n", 0), Ref("i", 1)), outputs=(FLAT,)),
+        Node(op="aten.sub.Tensor", args=(Ref("i", 2), Ref("n", 1)), outputs=(FLAT,)),
+    )
+    return Workload(
+        inputs=(FLAT,) * 3, nodes=nodes, outputs=(Ref("n", 1), Ref("n", 2)), output_specs=(FLAT, FLAT), symbols=("s0",),
+        aliases=((0, 0), (1, 2)),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def evaluator(cache_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
+    work = str(tmp_path_factory.mktemp("in_place"))
+    with open_evaluator(momentum(), {"s0": 5000}, backend=NativeBackend(), threads=1, seed=3, workdir=work) as opened:
+        yield opened
+
+
+def kernel(body: str) -> KernelSource:
+    text = (
+        '#include <stdint.h>\nextern "C" int accelopt_kernel(void* const* t, const int64_t* s, int64_t) {\n'
+        "const float *m = (float*)t[0], *g = (float*)t[1], *p = (float*)t[2];\nfloat *om = (float*)t[3], *op = (float*)t[4];\n"
+        f"for (int64_t i = 0; i < s[0]; ++i) {{ {body} }}\nreturn 0;\n}}\n"
+    )
+    return KernelSource(language="cpp", text=text, origin="human")
+
+
+@pytest.mark.parametrize("effort", ["quick", "full"])
+def test_a_kernel_that_reads_before_it_writes_is_right(evaluator: Evaluator, effort: str) -> None:
+    """Timed against baselines that update in place as well."""
+    source = kernel("float x = m[i] * 0.5f + g[i]; om[i] = x; op[i] = p[i] - x;")
+    verdict = evaluator.evaluate(source, {}, effort=effort)  # type: ignore[arg-type]
+    assert isinstance(verdict, Accepted), verdict
+    assert {"eager", "inductor"} == set(verdict.timing.baselines_us)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "om[i] = m[i] * 0.5f + g[i]; op[i] = p[i] - (m[i] * 0.5f + g[i]);",
+        "om[i] = m[i] * 0.5f + g[i]; op[i] = p[i] - (i ? om[i - 1] * 0 + om[i] : om[i]) - (i ? m[i - 1] * 0.001f : 0);",
+    ],
+)
+def test_a_kernel_that_reads_what_it_has_overwritten_is_wrong(evaluator: Evaluator, body: str) -> None:
+    """With outputs of its own the first would be right."""
+    verdict = evaluator.evaluate(kernel(body), {})
+    assert isinstance(verdict, Rejected)
+    assert verdict.stage is Stage.NUMERICS
+
+
+def test_an_input_that_is_not_overwritten_must_stay(evaluator: Evaluator) -> None:
+    """The gradient is only read."""
+    verdict = evaluator.evaluate(
+        kernel("float x = m[i] * 0.5f + g[i]; om[i] = x; op[i] = p[i] - x; ((float*)g)[i] += 1e-9f;"), {}
+    )
+    assert isinstance(verdict, Rejected)
+    assert verdict.stage is Stage.MUTATION
