@@ -44,6 +44,9 @@ LEAST_SEARCH_S = 6.0
 """Breadth first: no region gets more than twice its even share of what is left, so that the hottest one's last percents do
 not cost the others their first kernel."""
 
+NEGLIGIBLE = 0.01
+"""A region with less than this share of all that could be gained is left to Inductor without a search."""
+
 PREPARED = 16
 PREPARE_SHARE = 0.4
 """At most so many baselines, and such a share of the budget, before the first search."""
@@ -151,7 +154,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     decided = Decided()
     tuning = bench.settings.mode == "tune"
     budget = Budget(seconds=bench.settings.budget_s if tuning else 0.0, clock=time.monotonic)
-    unknown = _look_up(sites, bench, decided)
+    unknown = _worthwhile(_look_up(sites, bench, decided), sites, decided)
     if tuning and len(unknown) > 1:
         _prepare(unknown, bench, budget)
     while unknown and tuning and decided.searched < bench.settings.max_regions:
@@ -162,10 +165,24 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         decided.add(site, _tuned(site, bench, budget.slice(seconds=seconds), decided))
         again = [s for s in unknown if s.workload == site.workload and s is not site]
         parts = () if site.choice in decided.winners else site.parts
-        unknown = [s for s in unknown if s.workload != site.workload] + _look_up([*again, *parts], bench, decided)
+        unknown = [s for s in unknown if s.workload != site.workload]
+        unknown += _worthwhile(_look_up([*again, *parts], bench, decided), sites, decided)
     for site in unknown:
         decided.add(site, _miss(site, bench, decided.searched))
     return decided
+
+
+def _worthwhile(unknown: Sequence[Site], sites: Sequence[Site], decided: Decided) -> list[Site]:
+    """The sites that a search could make a difference with. The others are decided: the same in every later run."""
+    total = sum(s.cost for s in sites)
+    kept = []
+    for site in unknown:
+        if site.cost >= NEGLIGIBLE * total:
+            kept.append(site)
+            continue
+        reason = f"not worth a search: about {1e6 * site.cost:.1f} us to gain, of {1e6 * total:.0f} us in all regions"
+        decided.add(site, _report(site, "BASELINE", reason=reason))
+    return kept
 
 
 def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
