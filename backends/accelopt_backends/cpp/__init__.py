@@ -45,7 +45,8 @@ class CppBackend:
     def grammar(self, workload: Workload) -> Mapping[str, tuple[str, ...]]:
         family = _family(workload)
         if family is not None:
-            return family.grammar(workload)
+            offered: Mapping[str, tuple[str, ...]] = family.grammar(workload)
+            return offered
         return kernel.grammar(workload)
 
     def render(self, workload: Workload, structure: Mapping[str, str]) -> KernelSource:
@@ -55,7 +56,8 @@ class CppBackend:
                 raise ValueError(f"structure {name}={value!r}; this workload takes {dict(grammar)}")
         family = _family(workload)
         if family is not None:
-            return family.render(workload, structure)
+            source: KernelSource = family.render(workload, structure)
+            return source
         try:
             return _rendered(workload.to_text(), tuple(sorted(structure.items())))
         except Unsupported as reason:
