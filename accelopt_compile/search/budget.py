@@ -89,5 +89,5 @@ def allot(costs: Mapping[str, float], total_s: float, *, floor_s: float = 6.0) -
     floor = min(floor_s, total_s / 2 / len(served))
     rest = total_s - floor * len(served)
     whole = sum(costs[name] for name in served)
-    slices = {name: floor + rest * costs[name] / whole for name in served}
+    slices = {name: floor + rest * (costs[name] / whole) for name in served}
     return {name: slices.get(name, 0.0) for name in costs}
