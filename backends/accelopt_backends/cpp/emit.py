@@ -9,17 +9,16 @@ runs it dry first to learn those.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from accelopt_backends.cpp.affine import ONE, ZERO, Affine, Mono, Unsupported, mono
+from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
 from accelopt_backends.cpp.nests import Nest, Store, atoms_of, dependencies
-from accelopt_backends.cpp.pull import Index, NeedsSegments, Segment, canonical, narrow, resolve
+from accelopt_backends.cpp.pull import Index, Segment, canonical, narrow, resolve
 from accelopt_backends.cpp.values import Graph, Val
 
 Key = tuple[int, Index]
-NEUTRAL = {"sum": "0.0f", "max": "-__builtin_inff()", "min": "__builtin_inff()"}
 LEVELS = ("row", "inner", "body")
 
 
@@ -50,8 +49,8 @@ class Shape:
 class NestWriter:
     """Writes one nest. `accesses` and `seen` record what the dry run needs."""
 
-    def __init__(self, graph: Graph, nest: Nest, number: int, shape: Shape, done: Mapping[Val, str], stream: set[int]) -> None:
-        self.graph, self.nest, self.number, self.shape, self.done, self.stream = graph, nest, number, shape, done, stream
+    def __init__(self, graph: Graph, nest: Nest, number: int, shape: Shape, done: Mapping[Val, str]) -> None:
+        self.graph, self.nest, self.number, self.shape, self.done = graph, nest, number, shape, done
         self.sizes = dict(graph.sizes)
         self.par, self.row = list(nest.par), list(nest.row)
         for outer, inner in shape.merges:
@@ -369,10 +368,3 @@ def mergeable(writer: NestWriter) -> tuple[str, str] | None:
         if all(a.coefficient(outer) == a.coefficient(inner) * size for a in map(writer.merge, writer.accesses)):
             return outer, inner
     return None
-
-
-def nonempty(groups: Iterable[list[str]]) -> list[str]:
-    return [line for group in groups for line in group]
-
-
-__all__ = ["NEUTRAL", "ZERO", "NeedsSegments", "NestWriter", "Shape", "mergeable", "pass_levels", "pass_of", "row_level"]

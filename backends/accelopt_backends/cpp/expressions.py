@@ -102,13 +102,11 @@ def point_text(op: str, args: list[str], lane: str) -> tuple[str, str, bool]:
     text, section, heavy = entry
     zero = {"f": "0.0f", "l": "(int64_t)0", "b": "false"}[lane]
     one = {"f": "1.0f", "l": "(int64_t)1", "b": "true"}[lane]
-    like = f"decltype({args[0]})"
     extra = {
         "zero": f"all({zero})" if "{zero}" in text else "",
         "one": f"all({one})" if "{one}" in text else "",
         "inf": "all(__builtin_inff())",
     }
-    del like
     return text.format(*args, **extra), section, heavy
 
 

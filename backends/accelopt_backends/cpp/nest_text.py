@@ -50,7 +50,7 @@ def write_nest(
 
     def run() -> tuple[NestWriter, list[str]]:
         while True:
-            writer = NestWriter(graph, nest, number, shape, done, set())
+            writer = NestWriter(graph, nest, number, shape, done)
             try:
                 return writer, NestText(writer, choices, exports).lines()
             except NeedsSegments as cut:

@@ -11,8 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from accelopt_backends.cpp.affine import Affine, Unsupported
-from accelopt_backends.cpp.pull import NeedsSegments, canonical, narrow, resolve
+from accelopt_backends.cpp.affine import Unsupported
 from accelopt_backends.cpp.values import Graph, Val, static_count
 
 
@@ -214,20 +213,3 @@ def _accumulates(nest: Nest, root: Val, atoms: set[str], reduced: set[str]) -> b
     if atoms == nest.space:
         return not reduced & set(nest.row) or set(nest.row) <= reduced
     return atoms == set(nest.par) and bool(nest.par)
-
-
-def leaves(graph: Graph, val: Val, vector: str | None) -> list[tuple[Val, tuple[Affine, ...]]]:
-    """Every loading leaf behind `val` at its own index (concatenations visited part by part)."""
-    found: list[tuple[Val, tuple[Affine, ...]]] = []
-    stack = [(val, canonical(val.dims, graph.sizes))]
-    while stack:
-        v, index = stack.pop()
-        try:
-            v, index = resolve(graph, v, index, vector, None)
-        except (NeedsSegments, Unsupported):
-            continue
-        if v.kind in ("input", "iota"):
-            found.append((v, index))
-        elif v.kind in ("point", "scan"):
-            stack.extend((a, narrow(a, index)) for a in v.args)
-    return found

@@ -13,9 +13,7 @@ Result = Sequence[Val | None]
 Rule = Callable[[Graph, Node], Result]
 
 # Element-wise operators whose C++ name in the prelude is the ATen name; arity is the operands'.
-_SAME = [
-    "neg",
-    "abs",
+_FLOAT_ONLY = [
     "exp",
     "exp2",
     "log",
@@ -28,40 +26,15 @@ _SAME = [
     "sigmoid",
     "tanh",
     "erf",
-    "relu",
     "sin",
     "cos",
-    "floor",
-    "ceil",
-    "trunc",
-    "round",
-    "sign",
-    "isnan",
-    "isinf",
-    "maximum",
-    "minimum",
     "atan2",
-    "square",
-    "fma",
+]
+_SAME = [
+    *_FLOAT_ONLY,
+    *["neg", "abs", "relu", "floor", "ceil", "trunc", "round", "sign", "isnan", "isinf", "maximum", "minimum", "square", "fma"],
 ]
 _COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
-_ALWAYS_FLOAT = {
-    "exp",
-    "exp2",
-    "log",
-    "log1p",
-    "log2",
-    "expm1",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "sigmoid",
-    "tanh",
-    "erf",
-    "sin",
-    "cos",
-    "atan2",
-}
 
 
 def translate(g: Graph, node: Node) -> Result:
@@ -136,7 +109,7 @@ def _elementwise(op: str) -> Rule:
         out = node.outputs[0].dtype
         vals = [g.operand(x, out) for x in node.args if not isinstance(x, DtypeArg)]
         lane = lane_of(out) if out != "b8" else None
-        if op in _ALWAYS_FLOAT and lane != "f":
+        if op in _FLOAT_ONLY and lane != "f":
             raise Unsupported(f"{op} of {out}")
         return [g.point(op, _promote(g, vals, lane), out)]
 
