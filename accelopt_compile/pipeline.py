@@ -6,11 +6,13 @@ The pass (`graph_pass`) then only looks up.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import importlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +75,11 @@ class Decided:
     winners: dict[Choice, Winner] = field(default_factory=dict)
     seen: set[Choice] = field(default_factory=set)
     searched: int = 0
+    total_s: float = 0.0  # what the sites of the graph could gain together
+
+    def worthwhile(self, site: Site) -> bool:
+        """Whether a search on the site could make a difference to the graph."""
+        return site.cost >= NEGLIGIBLE * self.total_s
 
     def add(self, site: Site, report: RegionReport) -> None:
         self.reports.append(report)
@@ -120,18 +127,33 @@ def environment_of(ready: Ready, threads: int) -> dict[str, str]:
     return {**ready.environment, "torch": torch.__version__, "threads": str(threads)}
 
 
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collection inside. Reading documents makes many objects that reference counts free again, but each counts
+    towards a full collection, which takes 0.24 s with torch and a model in memory: a twelfth of a warm start."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Plan:
     """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
     started = time.monotonic()
     bench = bench_for(settings)
-    digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
-    known = from_document(bench.store.graph(digest))
+    with _collector_paused():
+        digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
+        known = from_document(bench.store.graph(digest))
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         warm_evaluator()  # its imports take seconds; meanwhile the graph is captured
     sites, refused = known or sites_of(gm, example_inputs)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))
-    decided = decide(sites, bench)
+    with _collector_paused() if settings.mode == "apply" else contextlib.nullcontext():
+        decided = decide(sites, bench)
     for winner in decided.winners.values():
         winners.adopt(winner, store=bench.store, backend=bench.backend)
     report = CompileReport(
@@ -151,10 +173,10 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
 
 def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     """The store first; then searches on what is missing, hottest first, within the budget; parts of what got no kernel."""
-    decided = Decided()
+    decided = Decided(total_s=sum(s.cost for s in sites))
     tuning = bench.settings.mode == "tune"
     budget = Budget(seconds=bench.settings.budget_s if tuning else 0.0, clock=time.monotonic)
-    unknown = _worthwhile(_look_up(sites, bench, decided), sites, decided)
+    unknown = _look_up(sites, bench, decided)
     if tuning and len(unknown) > 1:
         _prepare(unknown, bench, budget)
     while unknown and tuning and decided.searched < bench.settings.max_regions:
@@ -166,23 +188,10 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         again = [s for s in unknown if s.workload == site.workload and s is not site]
         parts = () if site.choice in decided.winners else site.parts
         unknown = [s for s in unknown if s.workload != site.workload]
-        unknown += _worthwhile(_look_up([*again, *parts], bench, decided), sites, decided)
+        unknown += _look_up([*again, *parts], bench, decided)
     for site in unknown:
         decided.add(site, _miss(site, bench, decided.searched))
     return decided
-
-
-def _worthwhile(unknown: Sequence[Site], sites: Sequence[Site], decided: Decided) -> list[Site]:
-    """The sites that a search could make a difference with. The others are decided: the same in every later run."""
-    total = sum(s.cost for s in sites)
-    kept = []
-    for site in unknown:
-        if site.cost >= NEGLIGIBLE * total:
-            kept.append(site)
-            continue
-        reason = f"not worth a search: about {1e6 * site.cost:.1f} us to gain, of {1e6 * total:.0f} us in all regions"
-        decided.add(site, _report(site, "BASELINE", reason=reason))
-    return kept
 
 
 def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
@@ -209,7 +218,7 @@ def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site
             unknown.append(site)
             continue
         decided.add(site, report)
-        if site.choice not in decided.winners:
+        if site.choice not in decided.winners and decided.worthwhile(site):
             queue.extend(site.parts)
     return unknown
 
@@ -223,7 +232,8 @@ def _hottest(sites: Sequence[Site], seconds: float) -> tuple[Site, float]:
 
 
 def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | None:
-    """What the store or the backend already say of a site, or None when only a search could tell."""
+    """What is known of a site without a search, or None when only a search could tell: the store's word first, then
+    whether there is enough to gain (the same in every later run), then the backend's, which has to write the kernel to say."""
     digest = site.workload.digest
     arguments = len(site.workload.inputs) + len(site.workload.symbols) + len(site.workload.output_specs)
     if arguments > MAX_ARGUMENTS:
@@ -232,11 +242,16 @@ def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | 
     if record is not None and serves(record, bench):
         decided.winners[site.choice] = winner_of(record, site.workload)
         return _report(site, "HIT", record)
-    why = bench.backend.supports(site.workload)
-    if why:
-        return _report(site, "MISS", reason=f"{bench.backend.name}: {why}")
     baseline = None if bench.settings.retune else _baseline(site, bench)
-    return None if baseline is None else _report(site, "BASELINE", reason=baseline.reason)
+    if baseline is not None:
+        return _report(site, "BASELINE", reason=baseline.reason)
+    if not decided.worthwhile(site):
+        gain, total = 1e6 * site.cost, 1e6 * decided.total_s
+        return _report(
+            site, "BASELINE", reason=f"not worth a search: about {gain:.1f} us to gain, of {total:.0f} us in all regions"
+        )
+    why = bench.backend.supports(site.workload)
+    return _report(site, "MISS", reason=f"{bench.backend.name}: {why}") if why else None
 
 
 def serves(record: Record, bench: Bench) -> bool:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from torch._inductor.compile_fx import compile_fx  # here, as torch.compile does it for Inductor: not in the first call
 from torch.fx import GraphModule
 
 from accelopt_compile import outcomes
@@ -106,8 +107,6 @@ def _with_kernels(
 
 
 def _inductor(gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any]) -> Callable[..., Any]:
-    from torch._inductor.compile_fx import compile_fx
-
     compiled: Any = compile_fx(gm, list(example_inputs), config_patches=dict(patches) or None)
     return cast(Callable[..., Any], compiled)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from accelopt_backends.base import Kernel, Missing, Ready, Refusal, Roofline
-from accelopt_backends.cpp import attention, kernel, screening, toolchain, topk
-from accelopt_backends.cpp import roofline as rooflines
+from accelopt_backends.cpp import screening, toolchain
 from accelopt_backends.cpp.affine import Unsupported
 from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
@@ -47,6 +47,8 @@ class CppBackend:
         if family is not None:
             offered: Mapping[str, tuple[str, ...]] = family.grammar(workload)
             return offered
+        from accelopt_backends.cpp import kernel
+
         return kernel.grammar(workload)
 
     def render(self, workload: Workload, structure: Mapping[str, str]) -> KernelSource:
@@ -67,9 +69,9 @@ class CppBackend:
         if any(name not in source.tunables for name in tunables):
             return False
         if "Q_VECS" in source.tunables or "ROW_BLOCK" in source.tunables:
-            return attention.valid(source, tunables)
+            return bool(_module("attention").valid(source, tunables))
         if "SPARE" in source.tunables:
-            return topk.valid(source, tunables)
+            return bool(_module("topk").valid(source, tunables))
         return all(0 <= value < 1 << 20 for value in tunables.values())
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
@@ -103,7 +105,9 @@ class CppBackend:
         return call
 
     def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
-        return rooflines.roofline(workload, binding, threads)
+        from accelopt_backends.cpp.roofline import roofline
+
+        return roofline(workload, binding, threads)
 
     def guide(self) -> Mapping[str, Any]:
         return {"abi": 'extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads)'}
@@ -113,17 +117,25 @@ class CppBackend:
         return {**artifact.features, **toolchain.disassembly_features(Path(artifact.path))}
 
 
-_FAMILIES: Mapping[str, Any] = {"_scaled_dot_product": attention, "aten.topk.": topk}
-"""Operators with kernels of their own: a module with matches, grammar, render and valid."""
+_FAMILIES = {"_scaled_dot_product": "attention", "aten.topk.": "topk"}
+"""Operators with kernels of their own: a module with matches, grammar, render and valid. The modules that write kernels
+are imported where one is written: a process that finds all of its winners in the store starts without them."""
 
 
 def _family(workload: Workload) -> Any:
     """The module that writes kernels for this workload, or None: the generic generator."""
-    return next((module for mark, module in _FAMILIES.items() if any(mark in n.op for n in workload.nodes)), None)
+    found = next((name for mark, name in _FAMILIES.items() if any(mark in n.op for n in workload.nodes)), None)
+    return None if found is None else _module(found)
+
+
+def _module(name: str) -> Any:
+    return import_module(f"accelopt_backends.cpp.{name}")
 
 
 @lru_cache(maxsize=256)
 def _rendered(workload_text: str, structure: tuple[tuple[str, str], ...]) -> KernelSource:
     import json
+
+    from accelopt_backends.cpp import kernel
 
     return kernel.render(Workload.from_json(json.loads(workload_text)), dict(structure))
