@@ -99,6 +99,17 @@ def test_positions_outside_a_table_are_declined(tmp_path: Path) -> None:
     assert 0 != function(pointers, sizes, ctypes.c_int64(1))
 
 
+def test_a_position_found_at_run_time_passes_through_a_slice_and_a_reshape(tmp_path: Path) -> None:
+    """The loss of next-token prediction: a logit is picked by a label from rows that were cut and flattened."""
+
+    def loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+    regions = regions_of(loss, R(3, 7, 21), torch.randint(0, 21, (3, 7)))
+    assert any(node.op.startswith("aten.gather") for workload, _ in regions for node in workload.nodes)
+    assert [""] * len(regions) == [fault(BACKEND.seed(w), w, b, tmp_path) for w, b in regions]
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -52,6 +52,8 @@ class NestWriter:
     def __init__(self, graph: Graph, nest: Nest, number: int, shape: Shape, done: Mapping[Val, str]) -> None:
         self.graph, self.nest, self.number, self.shape, self.done = graph, nest, number, shape, done
         self.sizes = dict(graph.sizes)
+        self.bounds = dict(graph.sizes)
+        """What each term of an index stays below: a loop's atom, or a position that is only known at run time."""
         self.par, self.row = list(nest.par), list(nest.row)
         for outer, inner in shape.merges:
             self.sizes[inner] = self.sizes[outer] * self.sizes[inner]
@@ -113,7 +115,7 @@ class NestWriter:
 
     def value(self, val: Val, index: Index) -> Ex:
         """The named value of `val` at `index`, writing what it takes."""
-        val, index = resolve(self.graph, val, index, self.vector_before_merges, self.segment)
+        val, index = resolve(self.bounds, val, index, self.vector_before_merges, self.segment)
         key: Key = (val.id, index)
         for level in LEVELS:
             if key in self.memo[level]:
@@ -159,7 +161,7 @@ class NestWriter:
         """Where `val` is an input's elements unchanged and side by side: the address of the vector at `k`."""
         index = canonical(val.dims, self.graph.sizes)
         while True:
-            val, index = resolve(self.graph, val, index, self.vector_before_merges, self.segment)
+            val, index = resolve(self.bounds, val, index, self.vector_before_merges, self.segment)
             if val.kind == "point" and val.data == "id":
                 val, index = val.args[0], narrow(val.args[0], index)
                 continue
@@ -303,7 +305,7 @@ class NestWriter:
             size = part.shape[dim].static or 0
             name = self.fresh("x")
             self.say(level, f"const int64_t {name} = clamped({at.c()} - {start}, {size});")
-            self.scope[name] = level
+            self.scope[name], self.bounds[name] = level, Mono(size)
             piece = self.value(part, (*index[:dim], Affine({name: ONE}), *index[dim + 1 :]))
             if chosen is not None:
                 where = max(level, piece.level, chosen.level, key=LEVELS.index)
@@ -326,6 +328,7 @@ class NestWriter:
         position = self.value(positions, at)
         size = table.shape[dim].c()
         name = self.fresh("x")
+        self.bounds[name] = table.shape[dim]
         if position.varying:
             self.say("body", f"const vl {name} = inside(b, {position.name}, {size}, bad, left);")
         else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, divmod_affine
-from accelopt_backends.cpp.values import Graph, Val
+from accelopt_backends.cpp.values import Val
 
 Index = tuple[Affine, ...]
 
@@ -40,13 +40,14 @@ def canonical(atoms_per_dim: Sequence[Sequence[str]], sizes: Mapping[str, Mono])
     return tuple(index)
 
 
-def resolve(graph: Graph, val: Val, index: Index, vector: str | None, segment: Segment | None) -> tuple[Val, Index]:
+def resolve(bounds: Mapping[str, Mono], val: Val, index: Index, vector: str | None, segment: Segment | None) -> tuple[Val, Index]:
     """Follow views (and concatenations inside `segment`) down to a value that computes or loads. A concatenation along a
-    loop that is not the vector's stays: the emitter chooses among its parts at run time."""
+    loop that is not the vector's stays: the emitter chooses among its parts at run time. Each term of `index` is in
+    [0, bounds)."""
     while True:
         match val.kind:
             case "reshape":
-                index = _through_reshape(graph, val, index, segment)
+                index = _through_reshape(bounds, val, index, segment)
             case "permute":
                 inner: list[Affine] = [Affine()] * len(index)
                 for d, source in enumerate(val.data):
@@ -75,7 +76,7 @@ def narrow(val: Val, index: Index) -> Index:
     return tuple(Affine() if size.is_one else i for size, i in zip(val.shape, tail, strict=True))
 
 
-def _through_reshape(graph: Graph, val: Val, index: Index, segment: Segment | None) -> Index:
+def _through_reshape(bounds: Mapping[str, Mono], val: Val, index: Index, segment: Segment | None) -> Index:
     inner = val.args[0].shape
     out_real = [(i, s) for i, s in zip(index, val.shape, strict=True) if not s.is_one]
     in_real = [s for s in inner if not s.is_one]
@@ -92,7 +93,7 @@ def _through_reshape(graph: Graph, val: Val, index: Index, segment: Segment | No
         stride = ONE
         for s in inner[d + 1 :]:
             stride = stride * s
-        quotient, flat = divmod_affine(flat, stride, graph.sizes, ranges)
+        quotient, flat = divmod_affine(flat, stride, bounds, ranges)
         result.append(quotient)
     return tuple(result)
 
