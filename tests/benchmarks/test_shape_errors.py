@@ -1,0 +1,57 @@
+"""What `check_shapes` calls a wrong value."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from benchmarks.check_shapes import judge, references  # noqa: E402
+from benchmarks.shape_cases import CASES  # noqa: E402
+from benchmarks.shape_errors import errors  # noqa: E402
+
+SIZES = {"batch": 3}
+
+
+def judged(found: torch.Tensor, theirs: torch.Tensor, wanted: torch.Tensor, precision: str = "fp32") -> list[str]:
+    """The names of the tensors that are wrong."""
+    mine, inductor = (errors({"grad.w": t}, {"grad.w": wanted}) for t in (found, theirs))
+    return [one["tensor"] for one in judge(mine, inductor, SIZES, precision)["wrong"]]
+
+
+def test_rounding_is_right_and_one_wrong_element_is_not() -> None:
+    """Float32 rounding passes, also where Inductor is exact; one element of a million that is off by a percent does not."""
+    wanted = torch.randn(1000, 1000, dtype=torch.float64)
+    rounded = wanted.float()
+    assert [] == judged(rounded, wanted, wanted)
+    spoilt = rounded.clone()
+    spoilt[0, 0] += 0.01 * wanted.abs().max()
+    assert ["grad.w"] == judged(spoilt, rounded, wanted)
+
+
+def test_a_missing_or_not_finite_or_misshapen_tensor_is_wrong() -> None:
+    """Nothing that cannot be compared passes."""
+    wanted = torch.ones(4, dtype=torch.float64)
+    for found in (torch.tensor([1.0, 1.0, 1.0, float("nan")]), torch.ones(4, 1), torch.ones(3)):
+        assert ["grad.w"] == judged(found, torch.ones(4), wanted)
+    assert float("inf") == errors({}, {"loss": wanted})["loss"].l2
+
+
+def test_inductors_own_error_widens_what_is_allowed() -> None:
+    """Twice as wrong as Inductor is still rounding, ten times is not."""
+    wanted = torch.randn(4096, dtype=torch.float64)
+    noise = 1e-3 * torch.randn(4096, dtype=torch.float64)
+    assert [] == judged(wanted + 1.5 * noise, wanted + noise, wanted)
+    assert ["grad.w"] == judged(wanted + 10 * noise, wanted + noise, wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_reference_is_float64_all_the_way(name: str) -> None:
+    """Loss and gradients of every model come out in float64, at a drawn shape, and no two drawn shapes are equal."""
+    shapes = CASES[name].draw(20)
+    assert 20 == len({tuple(sizes.items()) for sizes in shapes})
+    (found,) = references(CASES[name], shapes[:1], precision="fp32", training=True)
+    assert {torch.float64} == {t.dtype for t in found.values()}
+    assert "loss" in found
+    assert any(key.startswith("grad.") for key in found)
