@@ -30,7 +30,7 @@ from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.graph_pass import Choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
 from accelopt_compile.outcomes import CompileReport, RegionReport
-from accelopt_compile.records import Record, bucket_distance
+from accelopt_compile.records import Record, bucket_distance, sha256_text
 from accelopt_compile.search.budget import Budget, allot
 from accelopt_compile.sites import Site, document, from_document, sites_of
 from accelopt_compile.tuning import Bench, operators, tune
@@ -184,9 +184,11 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         if seconds < LEAST_SLICE_S:
             break
         decided.searched += 1
-        decided.add(site, _tuned(site, bench, budget.slice(seconds=seconds), decided))
+        report = _tuned(site, bench, budget, seconds, decided)
+        decided.add(site, report)
         again = [s for s in unknown if s.workload == site.workload and s is not site]
-        parts = () if site.choice in decided.winners else site.parts
+        # While somebody else is at a region its parts are left alone: they may be of no use in a minute.
+        parts = () if site.choice in decided.winners or (report.outcome == "MISS" and not report.seconds) else site.parts
         unknown = [s for s in unknown if s.workload != site.workload]
         unknown += _look_up([*again, *parts], bench, decided)
     for site in unknown:
@@ -200,9 +202,12 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
     from accelopt_compile.evaluate.evaluate import prepare_baselines
 
     hottest = sorted(sites, key=lambda s: -s.cost)[: min(PREPARED, bench.settings.max_regions)]
-    log.info("compiling the baselines of %d regions", len(hottest))
-    tasks = [(s.workload, s.binding) for s in hottest]
-    prepare_baselines(tasks, threads=bench.threads, seconds=PREPARE_SHARE * budget.remaining_s)
+    together = sha256_text(" ".join(s.workload.digest for s in hottest))
+    with bench.store.claim(together, bench.target) as mine:  # one process is enough; the others can already search
+        if mine:
+            log.info("compiling the baselines of %d regions", len(hottest))
+            tasks = [(s.workload, s.binding) for s in hottest]
+            prepare_baselines(tasks, threads=bench.threads, seconds=PREPARE_SHARE * budget.remaining_s)
 
 
 def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site]:
@@ -275,32 +280,31 @@ def _baseline(site: Site, bench: Bench) -> Record | None:
     return None
 
 
-def _tuned(site: Site, bench: Bench, budget: Budget, decided: Decided) -> RegionReport:
-    """Search on a site, unless another process is at it."""
-    digest = site.workload.digest
-    log.info("searching %s x%d, at most %.0f s", operators(site.workload), site.count, budget.remaining_s)
-    with bench.store.claim(digest, bench.target) as mine:
+def _tuned(site: Site, bench: Bench, budget: Budget, seconds: float, decided: Decided) -> RegionReport:
+    """Search on a site for at most `seconds`, unless another process is at it, or was since the store was asked. With the
+    setting `wait` the other one is waited for, as long as the budget lasts; if it dies, its search is gone on with."""
+    digest, wait_s = site.workload.digest, 0.0
+    if bench.settings.wait:
+        wait_s = budget.remaining_s
+        if (holder := bench.store.holder(digest, bench.target)) is not None:
+            log.info("waiting for process %d, which is tuning %s", holder.pid, operators(site.workload))
+    with bench.store.claim(digest, bench.target, timeout_s=wait_s) as mine:
         if not mine:
-            return _elsewhere(site, bench, budget, decided)
-        found = tune(bench, site.workload, site.binding, budget)
+            holder = bench.store.holder(digest, bench.target)
+            who = "another process" + (f" ({holder.pid})" if holder is not None else "")
+            return _report(site, "MISS", reason=f"{who} is {'still ' if wait_s else ''}tuning this region")
+        if (known := known_outcome(site, bench, decided)) is not None:
+            return known
+        if (seconds := min(seconds, budget.remaining_s)) < LEAST_SLICE_S:
+            return _report(site, "MISS", reason="the time budget is spent")
+        log.info("searching %s x%d, at most %.0f s", operators(site.workload), site.count, seconds)
+        found = tune(bench, site.workload, site.binding, budget.slice(seconds=seconds))
     if found.record is None:
         return _report(site, "MISS", reason=found.reason, seconds=found.seconds)
     if found.record.outcome == "baseline":
         return _report(site, "BASELINE", reason=found.reason, seconds=found.seconds)
     decided.winners[site.choice] = winner_of(found.record, site.workload)
     return _report(site, "TUNED", found.record, seconds=found.seconds)
-
-
-def _elsewhere(site: Site, bench: Bench, budget: Budget, decided: Decided) -> RegionReport:
-    """Another process searches: Inductor now, or its result where the settings say to wait."""
-    digest = site.workload.digest
-    holder = bench.store.holder(digest, bench.target)
-    who = f"another process ({holder.pid})" if holder is not None else "another process"
-    if not bench.settings.wait:
-        return _report(site, "MISS", reason=f"{who} is tuning this region")
-    log.info("waiting for %s, which is tuning %s", who, operators(site.workload))
-    bench.store.wait(digest, bench.target, budget.remaining_s)
-    return known_outcome(site, bench, decided) or _report(site, "MISS", reason=f"{who} was tuning this region and left nothing")
 
 
 def _miss(site: Site, bench: Bench, searched: int) -> RegionReport:

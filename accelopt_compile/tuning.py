@@ -7,20 +7,19 @@ import random
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.config import Settings
-from accelopt_compile.errors import AccelOptError, InvalidRecord
-from accelopt_compile.events import MemoryLog
+from accelopt_compile.errors import AccelOptError
 from accelopt_compile.family import family_of
 from accelopt_compile.records import Binding, Record, Workload
+from accelopt_compile.resuming import events_of, state_of
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
-from accelopt_compile.search.state import SearchState
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
 
 log = logging.getLogger("accelopt_compile.tuning")
@@ -92,6 +91,8 @@ def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) 
         threads=bench.threads,
     )
     store, digest = bench.store, workload.digest
+    about = {"environment": dict(bench.environment), "settings": asdict(task.settings)}
+    events, continued = events_of(store, digest, bench.target, about)
     with (
         tempfile.TemporaryDirectory(prefix="accelopt-search-") as workdir,
         open_evaluator(
@@ -106,26 +107,14 @@ def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) 
             budget=budget,
             rng=random.Random(f"{bench.settings.seed} {digest}"),
             clock=time.monotonic,
-            log=MemoryLog(),
+            log=events,
             progress=lambda state: store.save_progress(digest, bench.target, state.to_json()),
-            resume=_saved(bench, digest),
+            resume=state_of(store, digest, bench.target) if continued else None,
         )
     store.clear_progress(digest, bench.target)
     for experience in result.experiences:
         store.add_experience(experience)
     return result
-
-
-def _saved(bench: Bench, digest: str) -> SearchState | None:
-    """Where an interrupted search stands; a state that cannot be read is as good as none."""
-    data = bench.store.load_progress(digest, bench.target)
-    if data is None:
-        return None
-    try:
-        return SearchState.from_json(data)
-    except InvalidRecord as failure:
-        log.info("the saved search on %s is started anew: %s", digest[:8], failure)
-        return None
 
 
 def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult) -> Record:

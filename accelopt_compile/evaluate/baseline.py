@@ -8,15 +8,21 @@ under no_grad (decomposed as Inductor sees them, not as the user wrote them).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from accelopt_compile.evaluate.reference import DTYPES, reference_module
 from accelopt_compile.records import Binding, Workload
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+
+_TORN = re.compile(r"(/\S+\.so): (?:file too short|invalid ELF header)")
+"""What the loader says of a library whose compiler was killed. Inductor takes it for compiled and never makes it again."""
 
 
 class Baselines:
@@ -39,7 +45,7 @@ class Baselines:
         """Inductor's function for the region (it takes a list and may empty it), or None when it cannot compile it."""
         if self._compiled is None and not self._why:
             try:
-                self._compiled = self._compile()
+                self._compiled = self._compile_once()
             except Exception as failure:  # Inductor on an arbitrary graph: whatever it raises, eager is then the baseline
                 self._why = f"{type(failure).__name__}: {failure}"[:500]
         return self._compiled
@@ -47,6 +53,23 @@ class Baselines:
     def prepare(self) -> dict[str, Any]:
         """Compile, so that the compiled code is in Inductor's cache folder; whether that worked, and why not."""
         return {"inductor": self.inductor() is not None, "why": self._why}
+
+    def _compile_once(self) -> Run:
+        """Compile, unless another child is at it: then take what it leaves in Inductor's cache. A library that a killed
+        child left torn is made again; without that, every later search of this region would have eager alone to beat."""
+        from torch._inductor.runtime.cache_dir_utils import cache_dir
+
+        folder = Path(cache_dir()).resolve()
+        (folder / "locks").mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "locks" / f"accelopt-{self._workload.digest[:32]}.lock"):
+            try:
+                return self._compile()
+            except Exception as failure:
+                torn = _TORN.search(str(failure))
+                if torn is None or not Path(torn[1]).resolve().is_relative_to(folder):
+                    raise
+                Path(torn[1]).unlink(missing_ok=True)
+                return self._compile()
 
     def _compile(self) -> Run:
         import torch._inductor.config as config

@@ -3,10 +3,11 @@ captured graph, and where an interrupted search stands."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from accelopt_cache import durable, layout
-from accelopt_cache.files import Files
+from accelopt_cache.files import Files, warn_once
 from accelopt_compile.errors import DamagedEntry, InvalidRecord
 
 GRAPH_VERSION = 1
@@ -33,7 +34,8 @@ class GraphStore:
 
 
 class ProgressStore:
-    """One document per search that is under way or was interrupted. The last writer wins; the claim keeps others out."""
+    """One document per search that is under way or was interrupted, and beside it a file for its events. The last writer
+    wins; the claim keeps others out."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -52,9 +54,24 @@ class ProgressStore:
             return None
         return self.files.read(name, lambda data: _document(data, **about))
 
+    def events(self, workload_digest: str, target: str) -> Path | None:
+        """The file that a search appends its events to, in an existing directory; None where nothing can be written."""
+        name = layout.events(workload_digest, target)
+        path, root = self.files.path(name), self.files.root.path
+        if path is None or root is None or not self.files.writable:
+            return None
+        try:
+            self.files.clear_way(name)
+            durable.make_dirs(path.parent, below=root)
+        except OSError as failure:
+            warn_once(str(path.parent), f"cannot be written ({failure.strerror}); an interrupted search starts anew")
+            return None
+        return path
+
     def clear(self, workload_digest: str, target: str) -> None:
         """Forget a search that has ended."""
         self.files.remove(layout.progress(workload_digest, target))
+        self.files.remove(layout.events(workload_digest, target))
 
 
 def _document(data: bytes, **about: Any) -> dict[str, Any]:

@@ -73,6 +73,10 @@ class Store(RecordStore):
         """Where an interrupted search stands, or None."""
         return self._progress.load(workload_digest, target)
 
+    def search_events(self, workload_digest: str, target: str) -> Path | None:
+        """The file for the events of a search, which goes with its progress; None where nothing can be written."""
+        return self._progress.events(workload_digest, target)
+
     def clear_progress(self, workload_digest: str, target: str) -> None:
         """Forget the progress of a search that has ended."""
         self._progress.clear(workload_digest, target)

@@ -90,6 +90,11 @@ def progress(workload_digest: str, target: str) -> str:
     return f"{PROGRESS}/{safe(workload_digest)}/{safe(target)}.json"
 
 
+def events(workload_digest: str, target: str) -> str:
+    """What happened in an interrupted search on (workload, target), one event a line."""
+    return f"{PROGRESS}/{safe(workload_digest)}/{safe(target)}.jsonl"
+
+
 def tombstone(record_id: str) -> str:
     """The mark of a removed record."""
     return f"{TOMBSTONES}/{safe(record_id)}.json"

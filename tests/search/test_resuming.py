@@ -1,0 +1,76 @@
+"""What a killed search leaves on disk, and when the next one goes on with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accelopt_cache.kernel_store import Store
+from accelopt_compile.events import Log
+from accelopt_compile.resuming import events_of, state_of
+
+WORKLOAD, TARGET = "ab" * 32, "cpp-x86_64"
+ABOUT: dict[str, Any] = {"environment": {"threads": "1"}, "settings": {"rounds": 3}}
+
+
+def opened(root: Path, about: dict[str, Any] = ABOUT) -> tuple[Log, bool]:
+    return events_of(Store.open(root), WORKLOAD, TARGET, about)
+
+
+def kinds(log: Log) -> list[str]:
+    return [event["kind"] for event in log.events()]
+
+
+def test_next_process_has_every_event(tmp_path: Path) -> None:
+    """Events are on disk as they happen, and the next process appends to them; a line that was being written is cut off."""
+    log, continued = opened(tmp_path)
+    assert not continued
+    log.append("verdict", key="a")
+    (file,) = tmp_path.glob("v1/runs/progress/*/*.jsonl")
+    with file.open("a") as half:
+        half.write('{"kind": "verd')
+    again, continued = opened(tmp_path)
+    assert continued
+    again.append("verdict", key="b")
+    assert ["begun", "verdict", "verdict"] == kinds(again)
+
+
+@pytest.mark.parametrize("other", [{"environment": {"threads": "2"}}, {"settings": {"rounds": 4}}])
+def test_other_environment_or_settings_start_anew(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Times taken with other threads say nothing, and other settings ask for other plans."""
+    opened(tmp_path)[0].append("verdict", key="a")
+    log, continued = opened(tmp_path, ABOUT | other)
+    assert not continued
+    assert ["begun"] == kinds(log)
+
+
+def test_damaged_events_start_anew(tmp_path: Path) -> None:
+    """A file that is not ours any more is replaced, without an error."""
+    opened(tmp_path)
+    (file,) = tmp_path.glob("v1/runs/progress/*/*.jsonl")
+    file.write_bytes(b"\xff\xfe not a log\n")
+    log, continued = opened(tmp_path)
+    assert not continued
+    assert ["begun"] == kinds(log)
+
+
+def test_unusable_root_keeps_events_in_memory(tmp_path: Path) -> None:
+    """Where nothing can be written a search works all the same."""
+    (tmp_path / "file").write_text("")
+    log, continued = opened(tmp_path / "file")
+    log.append("verdict", key="a")
+    assert not continued
+    assert ["verdict"] == kinds(log)
+
+
+def test_search_that_ended_leaves_nothing(tmp_path: Path) -> None:
+    """Clearing the progress takes the events along."""
+    store = Store.open(tmp_path)
+    log, _ = opened(tmp_path)
+    log.append("verdict", key="a")
+    store.save_progress(WORKLOAD, TARGET, {"round": 1})
+    store.clear_progress(WORKLOAD, TARGET)
+    assert [] == list(tmp_path.glob("v1/runs/progress/*/*"))
+    assert state_of(store, WORKLOAD, TARGET) is None
