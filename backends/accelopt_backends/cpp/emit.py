@@ -16,6 +16,7 @@ from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
 from accelopt_backends.cpp.nests import Nest, Store, atoms_of, dependencies
 from accelopt_backends.cpp.pull import Index, Segment, canonical, narrow, resolve
+from accelopt_backends.cpp.shortcuts import shortcut
 from accelopt_backends.cpp.values import Graph, Val
 
 Key = tuple[int, Index]
@@ -77,6 +78,8 @@ class NestWriter:
         self.touched: dict[str, int] = {}
         self.across: dict[str, int] = {}
         self.stages: list[tuple[str, Affine]] = []
+        self.streams: dict[str, str] = {}
+        """Pointers into inputs that move from row to row, with their step."""
 
     # ------------------------------------------------------------ names, levels
 
@@ -201,6 +204,8 @@ class NestWriter:
         if m.is_one:
             ahead = rest.terms or self.graph.workload.aliases  # several rows, or several streams
             how = "fetch" if base.startswith("in") and ahead and self.first_touch(base) else "load"
+            if how == "fetch" and self.par and (step := rest.coefficient(self.par[-1])):
+                self.streams[pointer] = step.c()
             return self.define("body", lane, f"{how}(b, {pointer} + k, left)")
         if self.shape.tile and lane == "f" and form.coefficient(self.shape.tile).is_one:
             self.stages.append((base, form))
@@ -250,15 +255,16 @@ class NestWriter:
         return self.define("body", lane, f"to_f({text})" if lane == "f" else text)
 
     def _point(self, val: Val, index: Index) -> Ex:
-        args = [self.value(a, narrow(a, index)) for a in val.args]
+        op, operands = shortcut(val)
+        args = [self.value(a, narrow(a, index)) for a in operands]
         level = max((a.level for a in args), key=LEVELS.index, default="row")
-        if val.data == "div" and level == "body" and not args[1].varying and args[1].lane == "f":
+        if op == "div" and level == "body" and not args[1].varying and args[1].lane == "f":
             inverse = self.inverse(args[1])
             return self.define("body", "f", f"{args[0].name} * all({inverse.name})", args[0].heavy)
-        if val.data == "id":
+        if op == "id":
             return args[0]
         names = [f"all({a.name})" if level == "body" and not a.varying else a.name for a in args]
-        text, section, heavy = point_text(val.data, names, args[0].lane)
+        text, section, heavy = point_text(op, names, args[0].lane)
         if level != "body":
             text = text.replace("all(", "(")
         self.sections.add(section)

@@ -23,6 +23,8 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "sqrt": ("sqrt_({0})", "", True),
     "rsqrt": ("rsqrt_({0})", "", True),
     "exp": ("exp_({0})", "exp", True),
+    "exp_up_to_89": ("exp_up_to_89({0})", "exp", True),
+    "logistic": ("logistic({0}, {1})", "sigmoid", True),
     "log": ("log_({0})", "log", True),
     "log1p": ("log1p_({0})", "log1p", True),
     "log2": ("log2_({0})", "log2", True),

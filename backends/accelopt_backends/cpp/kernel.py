@@ -17,8 +17,9 @@ TUNABLES: dict[str, tuple[int, ...]] = {
     "GRAIN": (16384, 4096, 65536),
     "TILE": (128, 64, 32, 256),
     "PREFETCH": (0, 256, 1024, 4096),
+    "AHEAD": (1, 0),
 }
-_MARK = {"PREFETCH": "fetch(b,"}
+_MARK = {"PREFETCH": "fetch(b,", "AHEAD": "ahead<"}
 GRAMMAR: dict[str, tuple[str, ...]] = {
     "moments": ("shifted", "two_pass"),
     "keep": ("heavy", "none", "all"),
@@ -44,7 +45,7 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
         done.update(dict.fromkeys(nest.reductions, "kept"))
         done.update(dict.fromkeys(nest.accumulations, "red"))
     used = _used_tunables("\n".join(body))
-    text = "\n".join([*_header(workload), prelude(sections), *_tunable_lines(used), "", *_entry(workload, body)]) + "\n"
+    text = "\n".join([*_header(workload), *_tunable_lines(used), prelude(sections), "", *_entry(workload, body)]) + "\n"
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
 
 

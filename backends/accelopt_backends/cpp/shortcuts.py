@@ -1,0 +1,36 @@
+"""Expressions that have a cheaper form than their operators one by one."""
+
+from __future__ import annotations
+
+from accelopt_backends.cpp.values import Val
+
+
+def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
+    """(operator, operands) to write for an element-wise value: its own, or those of the form that it is known by.
+
+    a / (1 + e**z) is one function: its divisor lies where a reciprocal estimate and a Newton step are exact enough (SiLU,
+    sigmoid and their spellings). e**(x - max x) never meets the upper end of exp's range (softmax).
+    """
+    op, args = str(val.data), val.args
+    if op == "div" and (z := _exponent_over_one(args[1])) is not None:
+        return "logistic", (args[0], z)
+    if op == "exp" and _below_its_maximum(args[0]):
+        return "exp_up_to_89", args
+    return op, args
+
+
+def _exponent_over_one(val: Val) -> Val | None:
+    """z where `val` is 1 + e**z."""
+    if val.kind != "point" or val.data != "add" or val.dtype != "f32":
+        return None
+    for one, power in (val.args, val.args[::-1]):
+        if one.kind == "const" and one.data == 1 and power.kind == "point" and power.data == "exp":
+            return power.args[0]
+    return None
+
+
+def _below_its_maximum(val: Val) -> bool:
+    if val.kind != "point" or val.data != "sub":
+        return False
+    x, most = val.args
+    return most.kind == "reduce" and most.data[0] == "max" and most.args[0] is x
