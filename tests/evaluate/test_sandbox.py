@@ -18,7 +18,7 @@ from accelopt_backends.reference import ReferenceBackend
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate import Limits, open_evaluator
 from accelopt_compile.evaluate.sandbox import forkserver
-from accelopt_compile.evaluate.sandbox.confine import child_environment
+from accelopt_compile.evaluate.sandbox.confine import baselines_folder, child_environment
 from accelopt_compile.evaluate.sandbox.host import Child, ChildFailed
 from accelopt_compile.records import Accepted, Node, Rejected, Workload
 
@@ -173,3 +173,13 @@ def test_a_forked_child_may_use_threads(cache_root: Path, tmp_path: Path) -> Non
         verdict = evaluator.evaluate(backend.render(workload, {"passes": "1"}), {"REPEAT": 1})
     assert isinstance(verdict, Accepted), verdict
     assert 2 == verdict.timing.threads
+
+
+def test_root_that_cannot_be_written_costs_no_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Baselines are then compiled into a folder of this process, the same at every call."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "file"))
+    folder = Path(baselines_folder())
+    assert folder.is_dir()
+    assert folder == Path(baselines_folder())
+    assert tmp_path not in folder.parents

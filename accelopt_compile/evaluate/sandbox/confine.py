@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import os
 import resource
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,13 +30,24 @@ _PR_SET_PDEATHSIG = 1
 
 def baselines_folder() -> str:
     """Where compiled baselines are kept: under our cache root, never in the user's own Inductor cache, because what
-    untrusted kernels could write to must not be loaded by the user's process."""
+    untrusted kernels could write to must not be loaded by the user's process. Where that cannot be written, a folder of
+    this process: the store then keeps what it finds in memory, and searches go on."""
     import platformdirs
 
     root = os.environ.get("ACCELOPT_CACHE_DIR") or platformdirs.user_cache_dir("accelopt")
     folder = Path(root) / "baselines"
-    folder.mkdir(parents=True, exist_ok=True)
-    return str(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return _temporary_folder()
+    return str(folder) if os.access(folder, os.W_OK) else _temporary_folder()
+
+
+@functools.cache
+def _temporary_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="accelopt-baselines-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def child_environment(scratch: str, inductor_cache: str) -> dict[str, str]:
