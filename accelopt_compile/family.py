@@ -36,6 +36,13 @@ def family_of(workload: Workload) -> str:
     return "pointwise"
 
 
+def kind_of(workload: Workload) -> str:
+    """What experiences are remembered under: the family, and the narrow float type where one is read or written, which
+    decides what is worth keeping and converting. "norm", "norm bf16"."""
+    types = {spec.dtype for spec in (*workload.inputs, *workload.output_specs)}
+    return " ".join([family_of(workload), *sorted(types & {"bf16", "f16"})])
+
+
 def _attention(w: Workload, ops: list[str]) -> bool:
     return any(op.startswith("_scaled_dot_product") for op in ops)
 

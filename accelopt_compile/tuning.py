@@ -14,7 +14,7 @@ from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError
-from accelopt_compile.family import family_of
+from accelopt_compile.family import kind_of
 from accelopt_compile.records import Binding, Record, Workload
 from accelopt_compile.resuming import events_of, state_of
 from accelopt_compile.search.budget import Budget
@@ -86,7 +86,7 @@ def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) 
         binding=binding,
         target=bench.target,
         backend=bench.backend,
-        family=family_of(workload),
+        family=kind_of(workload),
         settings=search_settings(bench.settings),
         threads=bench.threads,
     )

@@ -1,14 +1,16 @@
-"""Does experience make the next search shorter? Candidates and seconds to 95 % of the final speed, memory on and off.
+"""Does experience make the next search shorter? Candidates to 95 % of the final speed, with and without a memory.
 
-`python -m benchmarks.bench_memory [--quick] [--effort quick] [--budget-s 30] [--simulated]`
+`python -m benchmarks.bench_memory [--quick] [--effort quick] [--seeds 5] [--simulated]`
 
-Small modules are captured as torch.compile would, and every distinct region of theirs that the C++ backend takes is a
-workload. The first part of them is searched in turn, each with the experiences of those before it; the rest is
-searched twice, without memory and with those experiences. What is compared is the number of candidates, and of
-seconds, until a kernel reaches 95 % of the speed that the search without memory ended at.
+Small functions are captured as torch.compile would, and every distinct region of theirs that the C++ backend takes is a
+workload. For every seed each workload is searched with an empty memory, and then again with the experiences of ten others
+(drawn by the seed). What is compared is the number of candidates until a kernel reaches 95 % of the speed that the search
+with the empty memory ended at. Where the seed kernel is there already nothing can be saved; such searches are counted,
+and left out of the shares under "to_learn".
 
-Promises: both searches of a workload see the same baseline, seeds and budget, one right after the other. Does not
-promise that the speed of a candidate, timed quickly, is what a full evaluation would give.
+Promises: a kernel is timed three times when it is first asked for and its median stands for every later search, so that
+all searches of a workload see one landscape and luck in a single timing decides nothing. Does not promise that a full
+evaluation would rank near ties the same way.
 """
 
 from __future__ import annotations
@@ -18,22 +20,28 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 from accelopt_backends.base import Backend, Missing
 from accelopt_compile.events import MemoryLog
-from accelopt_compile.records import Experience, Workload
+from accelopt_compile.records import Accepted, Experience, Verdict, Workload
 from accelopt_compile.search import Budget, Memory, SearchResult, SearchSettings, SearchTask, search
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import Landscape, SimulatedEvaluator, simulated_task
-from accelopt_compile.search.trials import Evaluator
+from accelopt_compile.search.trials import Effort, Evaluator, Kernel, trial_key
 from benchmarks.harness import finish, write_result
 
 Opened = Callable[[], AbstractContextManager[Evaluator]]
 SHARE = 0.95
+TEACHERS = 10
+"""Other workloads whose experiences a search with memory has."""
+TIMES = 3
+"""Evaluations of a kernel, of which the median by speed counts."""
+MOST = 48
+"""Candidates a search at most; searches end by themselves long before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,96 +53,118 @@ class Case:
     opened: Opened
 
 
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """What one search did: the best speed after each accepted candidate, and when (seconds since its start)."""
+class Measured:
+    """The landscape of one workload as far as it was asked for: each kernel's verdict, the same in every search. Its
+    evaluator is opened for the first kernel that is new, and kept until `close`."""
 
-    result: SearchResult
-    at_s: tuple[float, ...]
+    def __init__(self, case: Case) -> None:
+        self._case, self._known, self._stack = case, {}, ExitStack()  # type: tuple[Case, dict[str, Verdict], ExitStack]
+        self._evaluator: Evaluator | None = None
 
-    @property
-    def speeds(self) -> tuple[float, ...]:
-        return tuple(c.verdict.timing.speedup for c in self.result.candidates)
+    def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
+        for kernel in candidates:
+            key = trial_key(*kernel)
+            if key not in self._known:
+                self._known[key] = self._median(kernel)
+            yield self._known[key]
 
-    def reaches(self, speed: float) -> tuple[int, float]:
-        """Candidates and seconds until `speed`; one more than all of them, and all the time, where it is not reached."""
-        for i, found in enumerate(self.speeds):
-            if found >= speed:
-                return i + 1, self.at_s[i]
-        return len(self.speeds) + 1, self.result.seconds
+    def close(self) -> None:
+        self._stack.close()
+        self._evaluator = None
 
-
-class _Stamped(MemoryLog):
-    """A log that notes when verdicts that were accepted came in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started, self.at_s = time.monotonic(), []  # type: tuple[float, list[float]]
-
-    def append(self, kind: str, /, **data: Any) -> None:
-        super().append(kind, **data)
-        if kind == "verdict" and data["effort"] == "quick" and "timing" in data["verdict"]:
-            self.at_s.append(time.monotonic() - self.started)
+    def _median(self, kernel: Kernel) -> Verdict:
+        if self._evaluator is None:
+            self._evaluator = self._stack.enter_context(self._case.opened())
+        verdicts = [verdict for _ in range(TIMES) for verdict in self._evaluator.evaluate_each([kernel])]
+        accepted = sorted((v for v in verdicts if isinstance(v, Accepted)), key=lambda v: v.timing.speedup)
+        return accepted[len(accepted) // 2] if len(accepted) == len(verdicts) else verdicts[0]
 
 
-def run(case: Case, prior: Sequence[Experience], *, budget_s: float, seed: int) -> Way:
-    """One search of `case`."""
-    log = _Stamped()
-    with case.opened() as evaluator:
-        result = search(
-            case.task,
-            proposer=BuiltinProposer(),
-            evaluator=evaluator,
-            memory=Memory(prior=prior),
-            budget=Budget(seconds=budget_s, clock=time.monotonic),
-            rng=random.Random(seed),
-            clock=time.monotonic,
-            log=log,
-        )
-    return Way(result=result, at_s=tuple(log.at_s))
+def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: int) -> SearchResult:
+    """One search of `case`. No candidate is evaluated in full: only the way to the best one is looked at."""
+    return search(
+        replace(case.task, settings=replace(case.task.settings, finalists=0)),
+        proposer=BuiltinProposer(),
+        evaluator=landscape,
+        memory=Memory(prior=prior),
+        budget=Budget(candidates=MOST, clock=time.monotonic),
+        rng=random.Random(seed),
+        clock=time.monotonic,
+        log=MemoryLog(),
+    )
 
 
-def compare(cases: Sequence[Case], *, learn: int, budget_s: float, seed: int = 0) -> list[dict[str, Any]]:
-    """Search the first `learn` cases in turn, then each other one without and with what they taught; a row each."""
-    prior: tuple[Experience, ...] = ()
-    for case in cases[:learn]:
-        way = run(case, prior, budget_s=budget_s, seed=seed)
-        prior += way.result.experiences
-        print(
-            f"learn {case.name}: {way.result.evaluated} evaluated, best {max(way.speeds, default=0.0):.2f}x, {way.result.reason}"
-        )
+def speeds(result: SearchResult) -> tuple[float, ...]:
+    return tuple(c.verdict.timing.speedup for c in result.candidates)
+
+
+def reaches(result: SearchResult, speed: float) -> int:
+    """Candidates until `speed`; one more than all of them where it is not reached."""
+    found = speeds(result)
+    return next((i + 1 for i, s in enumerate(found) if s >= speed), len(found) + 1)
+
+
+def compare(cases: Sequence[Case], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """Every workload and seed without memory, then with ten others' experiences; a row each."""
+    landscapes = {case.name: Measured(case) for case in cases}
+    cold: dict[tuple[str, int], SearchResult] = {}
+    for case in cases:
+        for seed in seeds:
+            cold[case.name, seed] = run(case, landscapes[case.name], (), seed=seed)
+        landscapes[case.name].close()
+        ways = [" ".join(f"{s:.2f}" for s in speeds(cold[case.name, seed])) for seed in seeds[:1]]
+        print(f"empty memory: {case.name}: {ways[0]}", flush=True)
     rows = []
-    for case in cases[learn:]:
-        cold, warm = (run(case, memory, budget_s=budget_s, seed=seed) for memory in ((), prior))
-        if not cold.speeds:
-            continue
-        rows.append(row(case, cold, warm))
-        print(f"{case.name}: {rows[-1]}")
+    for case in cases:
+        for seed in seeds:
+            if not cold[case.name, seed].candidates:
+                continue
+            others = [other.name for other in cases if other.name != case.name]
+            teachers = random.Random(seed).sample(others, min(TEACHERS, len(others)))
+            prior = [experience for name in teachers for experience in cold[name, seed].experiences]
+            warm = run(case, landscapes[case.name], prior, seed=seed)
+            rows.append({"seed": seed, "experiences": len(prior)} | row(case, cold[case.name, seed], warm))
+        landscapes[case.name].close()
+        print(f"{case.name}: {[(r['cold']['candidates'], r['warm']['candidates']) for r in rows if r['workload'] == case.name]}")
     return rows
 
 
-def row(case: Case, cold: Way, warm: Way) -> dict[str, Any]:
+def row(case: Case, cold: SearchResult, warm: SearchResult) -> dict[str, Any]:
     """The two searches of one workload side by side."""
-    goal = SHARE * max(cold.speeds)
+    goal = SHARE * max(speeds(cold))
     return {"workload": case.name, "family": case.task.family, "cold": _side(cold, goal), "warm": _side(warm, goal)}
 
 
-def _side(way: Way, goal: float) -> dict[str, Any]:
-    candidates, seconds = way.reaches(goal)
-    best = max(way.speeds, default=0.0)
-    return {"best": best, "candidates": candidates, "seconds": seconds, "evaluated": way.result.evaluated}
+def _side(result: SearchResult, goal: float) -> dict[str, Any]:
+    return {"best": max(speeds(result), default=0.0), "candidates": reaches(result, goal), "evaluated": result.evaluated}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Medians over the workloads: the share of candidates and seconds that memory leaves, and the final speed it gives."""
+    """Shares of the candidates that memory leaves: over all searches, and over those that needed more than the seed."""
+    to_learn = [r for r in rows if r["cold"]["candidates"] > 1]
+    return {"all": shares(rows), "to_learn": shares(to_learn), "workloads": len({r["workload"] for r in rows})}
+
+
+def shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Candidates with memory over those without: the sums, per seed with their range, and the median of the searches."""
     if not rows:
-        return {"workloads": 0}
+        return {"searches": 0}
+    by_seed = [_share([r for r in rows if r["seed"] == seed]) for seed in sorted({r["seed"] for r in rows})]
+    single = sorted(r["warm"]["candidates"] / r["cold"]["candidates"] for r in rows)
     return {
-        "workloads": len(rows),
-        "candidates_share": round(statistics.median(r["warm"]["candidates"] / r["cold"]["candidates"] for r in rows), 3),
-        "seconds_share": round(statistics.median(r["warm"]["seconds"] / max(r["cold"]["seconds"], 1e-9) for r in rows), 3),
+        "searches": len(rows),
+        "cold_candidates": sum(r["cold"]["candidates"] for r in rows),
+        "warm_candidates": sum(r["warm"]["candidates"] for r in rows),
+        "share": round(_share(rows), 3),
+        "share_by_seed": [round(share, 3) for share in by_seed],
+        "share_median": round(statistics.median(single), 3),
+        "share_quartiles": [round(q, 3) for q in statistics.quantiles(single, n=4)] if len(single) > 1 else [],
         "final_speed_ratio": round(statistics.geometric_mean(r["warm"]["best"] / r["cold"]["best"] for r in rows), 3),
     }
+
+
+def _share(rows: Sequence[Mapping[str, Any]]) -> float:
+    return float(sum(r["warm"]["candidates"] for r in rows) / sum(r["cold"]["candidates"] for r in rows))
 
 
 # ---------------------------------------------------------------- cases
@@ -158,7 +188,7 @@ def cpp_cases(settings: SearchSettings, threads: int) -> list[Case]:
     """The distinct regions of small modules that the C++ backend takes."""
     from accelopt_backends.cpp import CppBackend
     from accelopt_compile.evaluate.evaluate import open_evaluator
-    from accelopt_compile.signature import family_of
+    from accelopt_compile.family import kind_of
 
     backend: Backend = CppBackend()
     ready = backend.probe()
@@ -178,7 +208,7 @@ def cpp_cases(settings: SearchSettings, threads: int) -> list[Case]:
             binding=binding,
             target=ready.target,
             backend=backend,
-            family=family_of(workload),
+            family=kind_of(workload),
             settings=settings,
             threads=threads,
         )
@@ -187,49 +217,58 @@ def cpp_cases(settings: SearchSettings, threads: int) -> list[Case]:
 
 
 def small_regions() -> list[tuple[str, Workload, Mapping[str, int]]]:
-    """(name, workload, binding) of the distinct regions of a dozen small modules, in an order mixed by a fixed seed."""
+    """(name, workload, binding) of the distinct regions of small functions of several families."""
     import torch
-    from torch import nn
+    import torch.nn.functional as F
 
     from accelopt_compile.sites import sites_of
 
-    modules: dict[str, tuple[nn.Module, tuple[int, ...]]] = {}
-    for width in (256, 768, 1024, 4096):
-        modules[f"layer_norm_{width}"] = (nn.LayerNorm(width), (512, width))
-        modules[f"rms_norm_{width}"] = (nn.RMSNorm(width), (512, width))
-        modules[f"softmax_{width}"] = (nn.Softmax(-1), (512, width))
-        modules[f"gelu_norm_{width}"] = (nn.Sequential(nn.GELU(), nn.LayerNorm(width)), (512, width))
+    half = torch.bfloat16
+    functions: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+        "softmax": (lambda x: torch.softmax(x, -1), (torch.randn(512, 1024),)),
+        "softmax_wide": (lambda x: torch.softmax(x, -1), (torch.randn(128, 4096),)),
+        "softmax_bf16": (lambda x: torch.softmax(x, -1), (torch.randn(512, 1024).to(half),)),
+        "log_softmax": (lambda x: F.log_softmax(x, -1), (torch.randn(256, 2048),)),
+        "log_softmax_bf16": (lambda x: F.log_softmax(x, -1), (torch.randn(256, 4096).to(half),)),
+        "layer_norm": (lambda x: F.layer_norm(x, (768,)), (torch.randn(512, 768),)),
+        "layer_norm_wide": (lambda x: F.layer_norm(x, (8192,)), (torch.randn(64, 8192),)),
+        "layer_norm_bf16": (lambda x: F.layer_norm(x, (1024,)), (torch.randn(512, 1024).to(half),)),
+        "rms_norm": (lambda x: F.rms_norm(x, (2048,)), (torch.randn(256, 2048),)),
+        "gelu": (F.gelu, (torch.randn(512, 2048),)),
+        "gelu_tanh_bias": (lambda x, b: F.gelu(x + b, approximate="tanh"), (torch.randn(512, 3072), torch.randn(3072))),
+        "silu_mul": (lambda x, y: F.silu(x) * y, (torch.randn(512, 2048), torch.randn(512, 2048))),
+        "transpose_add": (lambda x, y: x.t() + y, (torch.randn(1024, 1024), torch.randn(1024, 1024))),
+    }
     found: dict[str, tuple[str, Workload, Mapping[str, int]]] = {}
-    for name, (module, shape) in modules.items():
+    for name, (function, inputs) in functions.items():
 
         def collect(gm: Any, example_inputs: Any, name: str = name) -> Any:
-            for site in sites_of(gm, example_inputs)[0]:
-                found.setdefault(site.workload.digest, (name, site.workload, dict(site.binding)))
+            for number, site in enumerate(sites_of(gm, example_inputs)[0]):
+                label = f"{name}/{number}" if number else name
+                found.setdefault(site.workload.digest, (label, site.workload, dict(site.binding)))
             return gm.forward
 
         torch._dynamo.reset()
         with torch.no_grad():
-            torch.compile(module, backend=collect)(torch.randn(shape))
-    mixed = list(found.values())
-    random.Random(0).shuffle(mixed)
-    return mixed
+            torch.compile(function, backend=collect)(*inputs)
+    return list(found.values())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="six workloads, 10 s each")
+    parser.add_argument("--quick", action="store_true", help="six workloads, two seeds")
     parser.add_argument("--effort", default="quick", help="preset of the search")
-    parser.add_argument("--budget-s", type=float, default=30.0, help="seconds a search")
+    parser.add_argument("--seeds", type=int, default=5, help="searches of a workload on either side")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--simulated", action="store_true", help="the simulated world instead of the C++ backend")
     given = parser.parse_args(arguments)
     settings = SearchSettings.preset(given.effort)
     cases = simulated_cases(16, settings) if given.simulated else cpp_cases(settings, given.threads)
     cases = cases[:6] if given.quick else cases
-    rows = compare(cases, learn=len(cases) * 5 // 8, budget_s=10.0 if given.quick else given.budget_s)
+    rows = compare(cases, range(2 if given.quick else given.seeds))
     told = summary(rows)
     if not given.simulated:
-        write_result("memory", {"rows": rows, "summary": told}, quick=given.quick)
+        write_result("memory", {"rows": rows, "summary": told, "effort": given.effort}, quick=given.quick)
     finish("memory", told)
 
 

@@ -190,9 +190,11 @@ def warm_starts(task: SearchTask, seed: KernelSource, configurations: Sequence[C
 
 def _transferred(task: SearchTask, configuration: Configuration) -> Kernel | None:
     """A configuration on this workload: choices and tunables that the workload does not have are left out. None where
-    one of its choices cannot be made here."""
+    one of its choices cannot be made here, or it has choices and all of them are another generator's."""
     grammar = task.backend.grammar(task.workload)
     structure = {name: value for name, value in configuration.structure.items() if name in grammar}
+    if configuration.structure and not structure:
+        return None
     try:
         source = task.backend.render(task.workload, structure)
     except ValueError:

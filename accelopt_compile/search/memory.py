@@ -20,7 +20,11 @@ PRIOR_SHOWN = 64
 
 _ANOTHER_ARCH = 0.5
 _SAME_FAMILY = 0.8
-_ANOTHER_FAMILY = 0.3
+_ANOTHER_FAMILY = 0.6
+_UNRELATED = 1 / 6
+"""Least share of `_ANOTHER_FAMILY`: one generator writes the kernels of all families, so what helped elsewhere is worth a
+try once the nearer experiences have had theirs. Names share words where the element type or the half of a name is the
+same: "softmax bf16" and "norm bf16", "norm" and "norm_backward"."""
 
 
 class Memory:
@@ -60,7 +64,7 @@ class Memory:
 
 def similarity(task: SearchTask, experience: Experience) -> float:
     """How much an experience says about the task, 0 to 1: the same workload, then the same family, then families that
-    share words; another architecture halves it, another backend says nothing."""
+    share words, then all others; another architecture halves it, another backend says nothing."""
     if experience.backend != task.backend.name:
         return 0.0
     if experience.workload == task.workload.digest:
@@ -68,7 +72,7 @@ def similarity(task: SearchTask, experience: Experience) -> float:
     elif experience.family == task.family:
         near = _SAME_FAMILY
     else:
-        near = _ANOTHER_FAMILY * _shared_words(experience.family, task.family)
+        near = _ANOTHER_FAMILY * max(_UNRELATED, _shared_words(experience.family, task.family))
     return near * (1.0 if experience.arch == task.arch else _ANOTHER_ARCH)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accelopt_compile.search import Memory, SearchSettings
 from accelopt_compile.search.memory import known_tunables, proven_configurations, similarity
 from accelopt_compile.search.simulated import simulated_task
@@ -34,12 +36,20 @@ def test_a_paper_run_recalls_only_itself() -> None:
 
 
 def test_nearer_work_is_recalled_first() -> None:
-    """The same workload, then the family, then another architecture; other backends and strange families never."""
+    """The same workload, then the family, then another architecture, then strange families; other backends never."""
     own = experience(workload=TASK.workload.digest)
     family, arch = experience(), experience(arch="other")
     strange = experience(family="matmul")
     assert (strange, arch, family, own) == tuple(sorted((arch, own, strange, family), key=lambda e: similarity(TASK, e)))
-    assert (own, family, arch) == Memory(prior=[arch, strange, family, own]).recall(TASK)
+    elsewhere = replace(experience(), backend="other")
+    assert (own, family, arch, strange) == Memory(prior=[arch, strange, elsewhere, family, own]).recall(TASK)
+
+
+def test_families_of_one_element_type_are_nearer_than_strangers() -> None:
+    """What helped a softmax in bfloat16 says more about a norm in bfloat16 than about one in float32."""
+    task = replace(TASK, family="norm bf16")
+    softmax, wide = experience(family="softmax bf16"), experience(family="softmax")
+    assert similarity(task, wide) < similarity(task, softmax) < similarity(task, experience(family="norm bf16"))
 
 
 def test_a_structure_that_won_on_many_workloads_comes_before_one_that_won_big_once() -> None:
