@@ -18,7 +18,7 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "neg": ("-{0}", "", False),
     "square": ("{0} * {0}", "", False),
     "abs": ("abs_({0})", "", False),
-    "relu": ("maximum({0}, {zero})", "", False),
+    "relu": ("relu_({0})", "", False),
     "reciprocal": ("1.0f / {0}", "", True),
     "sqrt": ("sqrt_({0})", "", True),
     "rsqrt": ("rsqrt_({0})", "", True),
