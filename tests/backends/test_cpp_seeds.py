@@ -32,6 +32,11 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "layer norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b), ((2, 5, 37), (37,), (37,))),
     "residual and rms norm": (lambda x, y, w: (x + y, rms(x + y, w)), ((2, 5, 37), (2, 5, 37), (37,))),
     "batch norm in training": (lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, True)), ((3, 8, 5, 7), (8,), (8,))),
+    "first row of a layer norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b)[:, 0] * 2, ((3, 5, 37), (37,), (37,))),
+    "pooled batch norm": (
+        lambda x, y, w, b: F.relu(F.batch_norm(x, None, None, w, b, True) + y).mean((2, 3)),
+        ((5, 8, 3, 7), (5, 8, 3, 7), (8,), (8,)),
+    ),
     "swiglu": (lambda a, b: F.silu(a) * b, ((7, 45), (7, 45))),
     "gelu and tanh": (lambda a: F.gelu(a) + torch.tanh(a), ((7, 45),)),
     "rotary": (rotary, ((2, 5, 48), (5, 16), (5, 16))),

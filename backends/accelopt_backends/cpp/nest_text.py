@@ -185,6 +185,7 @@ class NestText:
         self.sweep("0", f"head{heads[0].id}", first=True)
         for red in heads:
             w.say("row", f"const float red{red.id} = sum(total(acc{red.id})) / head{heads[0].id};")
+            self.keep(red)
 
     def stretches(self) -> list[tuple[str, str, Segment | None]]:
         w = self.w
@@ -300,10 +301,12 @@ class NestText:
     def finish(self, red: Val) -> None:
         say = self.w.lines["row"].append
         say(f"const {SCALAR[red.lane]} red{red.id} = {self.folded(red)};")
+        self.keep(red)
+
+    def keep(self, red: Val) -> None:
+        """Where a later nest needs the row's result: write it down."""
         if red in self.exports:
-            form = self.flat_index(red)
-            value = f"red{red.id}"
-            say(f"put_one(kept{red.id} + {form}, {value});")
+            self.w.lines["row"].append(f"put_one(kept{red.id} + {self.flat_index(red)}, red{red.id});")
 
     def flat_index(self, red: Val) -> str:
         form, stride = Affine(), ONE
