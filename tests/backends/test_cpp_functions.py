@@ -1,0 +1,102 @@
+"""The prelude's own functions against float64: their stated errors, and what they do at the ends of a float's range."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from accelopt_backends.cpp import toolchain
+from accelopt_backends.cpp.expressions import prelude
+
+Reference = Callable[[Tensor], Tensor]
+
+FUNCTIONS: Mapping[str, tuple[str, str, Reference]] = {
+    "exp": ("exp", "exp_(x)", torch.exp),
+    "sigmoid": ("sigmoid", "sigmoid_(x)", torch.sigmoid),
+    "silu": ("sigmoid", "logistic(x, -x)", lambda x: x * torch.sigmoid(x)),
+    "tanh": ("tanh", "tanh_(x)", torch.tanh),
+    "erf": ("erf", "erf_(x)", torch.erf),
+    "log": ("log", "log_(x)", torch.log),
+    "relu": ("", "relu_(x)", torch.relu),
+}
+LEVELS = ("", "avx2", "baseline")
+
+
+@pytest.fixture(params=LEVELS, ids=lambda level: level or "all of this processor")
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The instruction set that the toolchain may use; those that this processor lacks fall back to what it has."""
+    monkeypatch.setenv("ACCELOPT_CPP_LEVEL", request.param)
+    toolchain.find.cache_clear()
+    yield request.param
+    toolchain.find.cache_clear()
+
+
+def computed(body: str, sections: set[str], x: Tensor, folder: Path, *, to: torch.dtype = torch.float32) -> Tensor:
+    """`body`, an expression in the vector x, at every element of `x`, stored as `to`."""
+    stored = {torch.float32: "float", torch.bfloat16: "bf16", torch.float16: "f16"}
+    text = prelude(sections) + (
+        f'extern "C" int accelopt_kernel(void* const* t, const int64_t* sizes, int64_t) {{\n'
+        f"  const {stored[x.dtype]}* in = (const {stored[x.dtype]}*)t[0]; {stored[to]}* out = ({stored[to]}*)t[1];\n"
+        f"  sweep<1>(0, sizes[0], [&](auto b, int64_t j, int64_t left) {{ const vf x = load(b, in + j, left); "
+        f"store(b, out + j, {body}, left); }});\n  return 0;\n}}\n"
+    )
+    name = f"functions{len(list(folder.iterdir()))}"  # a loaded library must not be written over
+    path, _ = toolchain.compile_shared(text, tunables={}, workdir=str(folder), name=name)
+    out = torch.empty_like(x, dtype=to)
+    pointers = (ctypes.c_void_p * 2)(x.data_ptr(), out.data_ptr())
+    assert ctypes.CDLL(str(path)).accelopt_kernel(pointers, (ctypes.c_int64 * 1)(x.numel()), ctypes.c_int64(1)) == 0
+    return out
+
+
+def ulps(got: Tensor, exact: Tensor) -> float:
+    """The largest error in units of the last place of a float32; subnormal results are counted in 2**-126 * 2**-23."""
+    size = exact.abs().clamp_min(2.0**-126)
+    last_place = torch.exp2(torch.floor(torch.log2(size)) - 23)
+    return float(((got.double() - exact).abs() / last_place).max())
+
+
+@pytest.mark.parametrize(("name", "most"), [("exp", 1.5), ("sigmoid", 4.0), ("silu", 4.5), ("tanh", 6.0), ("log", 2.0), ("relu", 0.0)])
+def test_a_function_is_as_exact_as_its_comment_says(name: str, most: float, level: str, tmp_path: Path) -> None:
+    section, body, exact = FUNCTIONS[name]
+    x = torch.cat([torch.linspace(-86.0, 88.0, 200_003), torch.linspace(-1.0, 1.0, 100_001)])
+    x = x[x > 0] if name == "log" else x
+    assert ulps(computed(body, {section}, x, tmp_path), exact(x.double())) <= most
+
+
+def test_erf_is_within_4e7_and_never_beyond_one(level: str, tmp_path: Path) -> None:
+    x = torch.linspace(-6.0, 6.0, 300_001)
+    got = computed("erf_(x)", {"erf"}, x, tmp_path)
+    assert (got.double() - torch.erf(x.double())).abs().max() <= 4e-7
+    assert got.abs().max() <= 1.0
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_infinities_zeros_and_nan_give_what_eager_gives(name: str, level: str, tmp_path: Path) -> None:
+    section, body, _ = FUNCTIONS[name]
+    inf = float("inf")
+    x = torch.tensor([0.0, -0.0, inf, -inf, float("nan"), 1e30, -1e30, 104.5, -104.5, 3.4e38, -3.4e38, 1.0])
+    eager = torch.nn.functional.silu(x) if name == "silu" else getattr(torch, name)(x)
+    torch.testing.assert_close(computed(body, {section}, x, tmp_path), eager, equal_nan=True, rtol=1e-6, atol=4e-7)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_16_bit_number_survives_widening_and_rounding(dtype: torch.dtype, level: str, tmp_path: Path) -> None:
+    x = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    widened = computed("x", set(), x, tmp_path)
+    torch.testing.assert_close(widened, x.float(), rtol=0, atol=0, equal_nan=True)
+    rounded = computed("x", set(), widened, tmp_path, to=dtype)
+    numbers = ~x.isnan()
+    numbers &= (x == 0) | (x.float().abs() >= torch.finfo(dtype).tiny) if dtype == torch.bfloat16 else numbers
+    assert torch.equal(rounded[numbers].view(torch.int16), x[numbers].view(torch.int16))
+    assert rounded[x.isnan()].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves_are_rounded_to_the_even_neighbour(dtype: torch.dtype, level: str, tmp_path: Path) -> None:
+    x = torch.randn(10_001, generator=torch.Generator().manual_seed(0)) * 100
+    assert torch.equal(computed("x", set(), x, tmp_path, to=dtype), x.to(dtype))
