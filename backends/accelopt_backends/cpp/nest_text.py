@@ -166,7 +166,8 @@ class NestText:
                     continue
                 stored = STORED[w.graph.workload.output_specs[store.output].dtype]
                 pointer = w.pointer(f"out{store.output}", stored, form.without(w.row[0]), "")
-                w.say("body", f"ahead<1>(b, {pointer} + k, u);")
+                cached = f"if (!({self.past(store)})) " if self.choices.stores == "streamed" else ""
+                w.say("body", f"{cached}ahead<1>(b, {pointer} + k, u);")
 
     def write_heads(self, heads: list[Val]) -> None:
         """Means of the first elements of the row (of its first stretch, where it has several dimensions)."""
@@ -389,14 +390,19 @@ class NestText:
             w.say("body", f"copy(b, {pointer} + k, {source}, left);")
         elif m.is_one:
             if self.choices.stores == "streamed":
-                size = ONE
-                for s in spec.shape:
-                    size = size * mono(s)
-                w.say("body", f"stream(b, {pointer} + k, {name}, left, {size.c()} * {SIZEOF[spec.dtype]} > STREAM_BYTES);")
+                w.say("body", f"stream(b, {pointer} + k, {name}, left, {self.past(store)});")
             else:
                 w.say("body", f"store(b, {pointer} + k, {name}, left);")
         else:
             w.say("body", f"scatter(b, {pointer} + {m.c()}*k, {m.c()}, {name}, left);")
+
+    def past(self, store: Store) -> str:
+        """Whether a streamed output is too large to be read from the caches, as C++."""
+        spec = self.w.graph.workload.output_specs[store.output]
+        size = ONE
+        for s in spec.shape:
+            size = size * mono(s)
+        return f"{size.c()} * {SIZEOF[spec.dtype]} > STREAM_BYTES"
 
     def row_roots(self) -> None:
         w, nest = self.w, self.nest
