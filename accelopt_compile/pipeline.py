@@ -12,6 +12,7 @@ import gc
 import importlib
 import logging
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -255,8 +256,18 @@ def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | 
         return _report(
             site, "BASELINE", reason=f"not worth a search: about {gain:.1f} us to gain, of {total:.0f} us in all regions"
         )
-    why = bench.backend.supports(site.workload)
+    why = _unsupported(site, bench)
     return _report(site, "MISS", reason=f"{bench.backend.name}: {why}") if why else None
+
+
+def _unsupported(site: Site, bench: Bench) -> str | None:
+    """Why the backend has no kernel for a site, or None."""
+    try:
+        return bench.backend.supports(site.workload)
+    except Exception as failure:  # guards the user's program: one strange region must not cost the others their kernels
+        log.warning("%s cannot look at region %s: %s: %s", bench.backend.name, site.name, type(failure).__name__, failure)
+        log.debug("%s", traceback.format_exc())
+        return f"a fault in the backend: {type(failure).__name__}: {failure}"
 
 
 def serves(record: Record, bench: Bench) -> bool:

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,10 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import accelopt_compile
+from accelopt_backends.cpp import CppBackend
+from accelopt_compile import pipeline
 from accelopt_compile.launch import kernels
+from accelopt_compile.records import Workload
 
 
 def apply(model: Any, **options: Any) -> Any:
@@ -56,6 +60,31 @@ def test_miss_leaves_the_region_to_inductor() -> None:
         torch.testing.assert_close(model(x), apply(model)(x))
     assert (0, 0) == calls()
     assert "MISS (mode is apply)" in accelopt_compile.explain()
+
+
+class Faulty(CppBackend):
+    """A backend with a bug: it raises where a workload takes a softmax apart."""
+
+    def supports(self, workload: Workload) -> str | None:
+        if any(node.op.startswith("aten.amax") for node in workload.nodes):
+            raise KeyError("x9")
+        return super().supports(workload)
+
+
+def test_a_region_that_a_backend_stumbles_over_is_a_miss_of_its_own() -> None:
+    """The other regions keep their kernels, and the report says what happened."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ x, -1) @ Norm(8)(x)
+
+    with torch.no_grad():
+        sites = planting.sites_seen(model, torch.randn(8, 8))
+    place = planting.bench(mode="apply")
+    planting.plant_sites(place, [s for s in sites if "amax" not in str(s.workload)])
+    decided = pipeline.decide(sites, replace(place, backend=Faulty()))
+    outcomes = {report.outcome: report.reason for report in decided.reports}
+    assert {"HIT", "MISS"} == set(outcomes)
+    assert "cpp: a fault in the backend: KeyError: 'x9'" == outcomes["MISS"]
 
 
 def test_training() -> None:
