@@ -60,7 +60,9 @@ def ulps(got: Tensor, exact: Tensor) -> float:
     return float(((got.double() - exact).abs() / last_place).max())
 
 
-@pytest.mark.parametrize(("name", "most"), [("exp", 1.5), ("sigmoid", 4.0), ("silu", 4.5), ("tanh", 6.0), ("log", 2.0), ("relu", 0.0)])
+@pytest.mark.parametrize(
+    ("name", "most"), [("exp", 1.5), ("sigmoid", 4.0), ("silu", 4.5), ("tanh", 6.0), ("log", 2.0), ("relu", 0.0)]
+)
 def test_a_function_is_as_exact_as_its_comment_says(name: str, most: float, level: str, tmp_path: Path) -> None:
     section, body, exact = FUNCTIONS[name]
     x = torch.cat([torch.linspace(-86.0, 88.0, 200_003), torch.linspace(-1.0, 1.0, 100_001)])
