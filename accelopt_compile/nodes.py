@@ -9,6 +9,7 @@ import operator
 from enum import Enum
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import Node
 
@@ -85,11 +86,12 @@ _VIEW = {
         "alias",
         "detach",
         "lift_fresh",
+        "as_strided",
     ]
 }
 _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
 SDPA = "aten._scaled_dot_product_flash_attention_for_cpu"
-RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze"}
+RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.as_strided"}
 """Views that only regroup dimensions."""
 
 
@@ -185,6 +187,8 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         return f"{name} returns a value to the host"
     if name == "aten.index":
         return _index_refusal(node)
+    if name == "aten.as_strided" and not _regroups(node):
+        return "aten.as_strided that does more than regroup dimensions"
     if torch.Tag.dynamic_output_shape in target.tags:
         return f"the output size of {name} depends on data"
     if name == "aten.scatter" and op_name(node) not in ("aten.scatter.value", "aten.scatter.src"):
@@ -196,6 +200,33 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         if why:
             return why
     return ""
+
+
+def _regroups(node: Node) -> bool:
+    """Whether an `as_strided` shows all of a contiguous tensor, contiguously (the statistics of a group norm)."""
+    source, shown = node.all_input_nodes[0].meta.get("val"), node.meta.get("val")
+    if not isinstance(source, torch.Tensor) or not isinstance(shown, torch.Tensor):
+        return False
+    at = same_size(source.storage_offset(), shown.storage_offset())
+    return at and same_size(source.numel(), shown.numel()) and is_contiguous(source) and is_contiguous(shown)
+
+
+def is_contiguous(value: torch.Tensor) -> bool:
+    """Contiguity without a guard: of the expressions where sizes are symbolic."""
+    expected: int | torch.SymInt = 1
+    for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
+        if not same_size(size, 1) and not same_size(stride, expected):
+            return False
+        expected = expected * size
+    return True
+
+
+def same_size(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
+    """Equality of sizes without a guard: of the expressions when one is symbolic."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    left, right = (size if isinstance(size, int) else size.node.expr for size in (a, b))
+    return bool(left == right) or bool(sympy.expand(left - right) == 0)
 
 
 def _operand_values(node: Node) -> tuple[Any, ...]:

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import Graph, Node
 
-from accelopt_compile.nodes import RESHAPES, Kind, classify, hint, numel, op_name, packet_name, values
+from accelopt_compile.nodes import RESHAPES, Kind, classify, hint, numel, op_name, packet_name, same_size, values
 from accelopt_compile.quotient import Quotient
 
 NODE_CAP = 96
@@ -195,7 +194,7 @@ class _Partitioner:
     def _region(self, members: list[Node]) -> Region:
         kept = self._without_rim(members)
         kept_set = set(kept)
-        constants = self._constants_of(kept, kept_set)
+        constants = self._copies_of(kept, kept_set)
         nodes = sorted((*constants, *kept), key=self.position.__getitem__)
         inside = set(nodes)
         inputs: dict[Node, None] = {}
@@ -203,18 +202,32 @@ class _Partitioner:
             for source in node.all_input_nodes:
                 if source not in inside and isinstance(source.meta.get("val"), torch.Tensor):
                     inputs.setdefault(source)
-        outputs = [n for n in kept if self._leaves(n, inside)]
+        given = {n for n in kept if self._widens(n) and self._leaves(n, inside) and self._only_computed_with(n, inside)}
+        outputs = [n for n in kept if n not in given and (self._leaves(n, inside) or not given.isdisjoint(n.users))]
         return Region(nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
 
     def _leaves(self, node: Node, inside: set[Node]) -> bool:
         return isinstance(node.meta.get("val"), torch.Tensor) and any(user not in inside for user in node.users)
 
-    def _constants_of(self, kept: list[Node], inside: set[Node]) -> list[Node]:
-        """The constants that the nodes read. They cost nothing, so each region has its own."""
+    def _widens(self, node: Node) -> bool:
+        """A conversion from 16 bits to 32: free where it is read, twice the traffic where it is stored."""
+        if packet_name(node) != "prims.convert_element_type" or self.kind[node] is not Kind.POINTWISE:
+            return False
+        source = node.all_input_nodes[0].meta["val"]
+        return source.dtype in (torch.bfloat16, torch.float16) and node.meta["val"].dtype is torch.float32
+
+    def _only_computed_with(self, node: Node, inside: set[Node]) -> bool:
+        """Whether everything outside that reads the node may have its own copy of it."""
+        return all(user in inside or self.kind[user] not in (Kind.WALL, Kind.VIEW, *_ALONE) for user in node.users)
+
+    def _copies_of(self, kept: list[Node], inside: set[Node]) -> list[Node]:
+        """The constants and widened values that the nodes read. They cost nothing, so each region has its own."""
         found: dict[Node, None] = {}
+        alone = any(self.kind[node] in _ALONE for node in kept)
         for node in kept:
             for source in node.all_input_nodes:
-                if self.kind[source] is Kind.CONST and source not in inside:
+                free = self.kind[source] is Kind.CONST or (not alone and self._widens(source))
+                if free and source not in inside:
                     found.setdefault(source)
         return list(found)
 
@@ -270,18 +283,10 @@ def is_dense(value: torch.Tensor) -> bool:
     dims = [(hint(st), -i, st, sz) for i, (st, sz) in enumerate(zip(value.stride(), value.shape, strict=True)) if hint(sz) != 1]
     expected: int | torch.SymInt = 1
     for _, _, stride, size in sorted(dims, key=lambda d: d[:2]):
-        if not _same(stride, expected):
+        if not same_size(stride, expected):
             return False
         expected = stride * size
     return True
-
-
-def _same(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
-    """Equality of sizes without a guard: of the expressions when one is symbolic."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a == b
-    left, right = (size if isinstance(size, int) else size.node.expr for size in (a, b))
-    return bool(left == right) or bool(sympy.expand(left - right) == 0)
 
 
 def _is_sink(user: Node) -> bool:

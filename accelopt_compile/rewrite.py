@@ -253,7 +253,7 @@ def _rule_slice_scatter(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | N
 Rule = Callable[[Builder, Call, tuple[Spec, ...]], "Out | tuple[Out, ...] | None"]
 
 VIEW_RULES: dict[str, Rule] = {
-    **{f"aten.{n}": _rule_reshape for n in ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze")},
+    **{f"aten.{n}": _rule_reshape for n in ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "as_strided")},
     "aten.permute": _rule_permute,
     "aten.transpose": _rule_transpose,
     "aten.t": _rule_transpose,

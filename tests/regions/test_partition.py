@@ -23,14 +23,19 @@ def calls(region: Region) -> list[str]:
     return [op_name(n).split(".")[1] for n in region.nodes if isinstance(n.target, torch._ops.OpOverload)]
 
 
+def is_widened(node: Node) -> bool:
+    converts = node.target is torch.ops.prims.convert_element_type.default
+    return converts and node.all_input_nodes[0].meta["val"].dtype == torch.bfloat16
+
+
 def assert_sound(graph: Graph, cut: Partition) -> None:
-    """Regions are disjoint but for constants, convex, dense, and their quotient graph has no cycle."""
+    """Regions are disjoint but for constants and widened values, convex, dense, and their quotient graph has no cycle."""
     home: dict[Node, Any] = {}
     for region in cut.regions:
         for node in region.nodes:
-            if node.all_input_nodes:
+            if node.all_input_nodes and not is_widened(node):
                 assert node not in home
-            home[node] = region
+            home.setdefault(node, region)
         assert set(region.inputs).isdisjoint(region.nodes)
     before: dict[Any, set[Any]] = {}
     for node in graph.nodes:
@@ -40,6 +45,37 @@ def assert_sound(graph: Graph, cut: Partition) -> None:
     while ready := [v for v in before if v not in done and before[v] <= done]:
         done.update(ready)
     assert set(before) == done
+
+
+def test_a_group_norm_is_one_region() -> None:
+    """Inductor shows its statistics through an `as_strided` that only regroups them."""
+    x, w = torch.randn(2, 32, 8, 8), torch.randn(32)
+    graph = graph_of(lambda x, w, b: F.group_norm(x, 8, w, b), x, w, w.clone())
+    cut = partition(graph)
+    assert_sound(graph, cut)
+    assert [1] == [len(region.outputs) for region in cut.regions]
+
+
+def test_an_as_strided_that_overlaps_stays_outside() -> None:
+    graph = graph_of(lambda x: torch.as_strided(x * 2, (63, 2), (1, 1)).exp(), torch.randn(64))
+    assert "aten.as_strided that does more than regroup dimensions" in partition(graph).refused.values()
+
+
+def test_a_widened_value_that_two_regions_read_is_stored_by_neither() -> None:
+    """Each region widens its own copy: in float32 it would be twice the traffic that Inductor's fusion has."""
+    m = torch.randn(64, 64, dtype=torch.bfloat16)
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        mixed = (torch.softmax(wide, -1).bfloat16() @ m).float()
+        return (mixed * wide).bfloat16()
+
+    graph = graph_of(block, X.bfloat16())
+    cut = partition(graph)
+    assert_sound(graph, cut)
+    assert 2 == len(cut.regions)
+    stored = [n.meta["val"].dtype for region in cut.regions for n in (*region.inputs, *region.outputs)]
+    assert torch.float32 not in stored
 
 
 def test_residual_add_and_norm_are_one_region_and_can_be_taken_apart() -> None:

@@ -17,7 +17,7 @@ TUNABLES: dict[str, tuple[int, ...]] = {
     "GRAIN": (16384, 4096, 65536),
     "TILE": (128, 64, 32, 256),
     "PREFETCH": (0, 256, 1024, 4096),
-    "AHEAD": (1, 0),
+    "AHEAD": (256, 0, 1024),
 }
 _MARK = {"PREFETCH": "fetch(b,", "AHEAD": "ahead<"}
 GRAMMAR: dict[str, tuple[str, ...]] = {
