@@ -46,6 +46,17 @@ def test_inductors_own_error_widens_what_is_allowed() -> None:
     assert ["grad.w"] == judged(wanted + 10 * noise, wanted + noise, wanted)
 
 
+def test_what_vanishes_is_held_to_inductors_worst_shape_and_nothing_else_is() -> None:
+    """Rounding of a sum that is 0 may be larger than Inductor's at one shape; a gradient with a value may not."""
+    wanted = {"grad.w": torch.randn(4096, dtype=torch.float64), "grad.zero": torch.zeros(64, dtype=torch.float64)}
+    noise = torch.randn(64, dtype=torch.float64) * 1e-8
+    found = {"grad.w": wanted["grad.w"] * (1 + 1e-5), "grad.zero": 5 * noise}
+    theirs = errors({"grad.w": wanted["grad.w"], "grad.zero": noise}, wanted)
+    elsewhere = errors({"grad.w": wanted["grad.w"] * (1 + 1e-5), "grad.zero": 4 * noise}, wanted)
+    assert {"grad.w", "grad.zero"} == {w["tensor"] for w in judge(errors(found, wanted), theirs, SIZES, "fp32")["wrong"]}
+    assert ["grad.w"] == [w["tensor"] for w in judge(errors(found, wanted), theirs, SIZES, "fp32", elsewhere)["wrong"]]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_reference_is_float64_all_the_way(name: str) -> None:
     """Loss and gradients of every model come out in float64, at a drawn shape, and no two drawn shapes are equal."""
