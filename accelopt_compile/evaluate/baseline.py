@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from accelopt_compile.evaluate.reference import DTYPES, reference_module
+from accelopt_compile.evaluate.reference import fake_inputs, reference_module
 from accelopt_compile.records import Binding, Workload
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
@@ -77,14 +77,7 @@ class Baselines:
         from torch._subclasses import FakeTensorMode
 
         with FakeTensorMode():
-            fakes = [
-                torch.empty_strided(
-                    self._workload.bound_shape(s, self._binding),
-                    self._workload.bound_strides(s, self._binding),
-                    dtype=DTYPES[s.dtype],
-                )
-                for s in self._workload.inputs
-            ]
+            fakes = fake_inputs(self._workload, self._binding)
         module = reference_module(self._workload, self._binding, in_place=True)
         with torch.no_grad(), config.patch(size_asserts=False, alignment_asserts=False, compile_threads=1):
             compiled: Any = compile_fx_inner(module, fakes)
