@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+
+LEAST_MEMORY = 8 << 30
+
+
+def memory_limit() -> int:
+    """Half of the machine's memory, at least 8 GiB: a golden answer over a table of 32,000 tokens takes a quarter of that."""
+    return max(LEAST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,7 +24,7 @@ class Limits:
     verify_s: float = 120.0
     timing_s: float = 60.0
     baseline_s: float = 120.0
-    memory_bytes: int = 8 << 30
+    memory_bytes: int = field(default_factory=memory_limit)
     file_bytes: int = 1 << 30
     open_files: int = 256
     output_bytes: int = 64 << 10
