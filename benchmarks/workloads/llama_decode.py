@@ -22,13 +22,13 @@ CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forwar
 class Decode(torch.nn.Module):
     """Token ids [batch, 1] -> logits [batch, vocab], attending to `context` cached positions and itself."""
 
-    def __init__(self, settings: LlamaConfig, *, batch: int, context: int) -> None:
+    def __init__(self, settings: LlamaConfig, *, batch: int, context: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.model = LlamaForCausalLM(settings)
+        self.model = LlamaForCausalLM(settings).to(dtype)
         self.context = context
         self.cache = StaticCache(config=settings, max_cache_len=context + 1)
         width = settings.hidden_size // settings.num_attention_heads
-        self.cache.early_initialization(batch, settings.num_key_value_heads, width, torch.float32, torch.device("cpu"))
+        self.cache.early_initialization(batch, settings.num_key_value_heads, width, dtype, torch.device("cpu"))
         for layer in self.cache.layers:
             layer.keys.normal_()
             layer.values.normal_()
@@ -40,11 +40,11 @@ class Decode(torch.nn.Module):
 
 
 def build(
-    *, batch: int = 1, context: int = 512, settings: LlamaConfig | None = None
+    *, batch: int = 1, context: int = 512, settings: LlamaConfig | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     chosen = settings or config()
-    return Decode(chosen, batch=batch, context=context).eval(), (torch.randint(0, chosen.vocab_size, (batch, 1)),)
+    return Decode(chosen, batch=batch, context=context, dtype=dtype).eval(), (torch.randint(0, chosen.vocab_size, (batch, 1)),)
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
