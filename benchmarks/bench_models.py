@@ -161,6 +161,7 @@ def main() -> None:
         for workload in arguments.only.split(","):
             found[workload] = one_workload(workload, arguments, store=store, inductor=os.path.join(scratch, "inductor"))
             show(workload, found[workload])
+            harness.write_result("models", {"workloads": found}, quick=arguments.quick)  # an interrupted run keeps these
     path = harness.write_result("models", {"workloads": found}, quick=arguments.quick)
     ratios = [w["measure"]["over_inductor"] for w in found.values() if "failed" not in w]
     summary = {"over_inductor_geomean": harness.geomean(ratios), "over_inductor_worst": min(ratios, default=None)}
