@@ -6,14 +6,12 @@ The pass (`graph_pass`) then only looks up.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import importlib
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,33 +126,18 @@ def environment_of(ready: Ready, threads: int) -> dict[str, str]:
     return {**ready.environment, "torch": torch.__version__, "threads": str(threads)}
 
 
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No garbage collection inside. Reading documents makes many objects that reference counts free again, but each counts
-    towards a full collection, which takes 0.24 s with torch and a model in memory: a twelfth of a warm start."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Plan:
     """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
     started = time.monotonic()
     bench = bench_for(settings)
-    with _collector_paused():
-        digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
-        known = from_document(bench.store.graph(digest))
+    digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
+    known = from_document(bench.store.graph(digest))
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         warm_evaluator()  # its imports take seconds; meanwhile the graph is captured
     sites, refused = known or sites_of(gm, example_inputs)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))
-    with _collector_paused() if settings.mode == "apply" else contextlib.nullcontext():
-        decided = decide(sites, bench)
+    decided = decide(sites, bench)
     for winner in decided.winners.values():
         winners.adopt(winner, store=bench.store, backend=bench.backend)
     report = CompileReport(

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
 
-from accelopt_compile.evaluate.reference import fake_inputs, reference_module
+from accelopt_compile.evaluate.reference import DTYPES, reference_module
 from accelopt_compile.records import Binding, Workload
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
@@ -30,7 +32,7 @@ class Baselines:
 
     def __init__(self, workload: Workload, binding: Binding) -> None:
         self._workload, self._binding = workload, binding
-        self._module = reference_module(workload, binding)
+        self._module = timed_module(workload, binding)
         self._compiled: Run | None = None
         self._why = ""
 
@@ -74,12 +76,54 @@ class Baselines:
     def _compile(self) -> Run:
         import torch._inductor.config as config
         from torch._inductor.compile_fx import compile_fx_inner
-        from torch._subclasses import FakeTensorMode
 
         with FakeTensorMode():
-            fakes = fake_inputs(self._workload, self._binding)
-        module = reference_module(self._workload, self._binding, in_place=True)
+            fakes = _inputs(self._workload, self._binding)
+        module = timed_module(self._workload, self._binding, in_place=True)
         with torch.no_grad(), config.patch(size_asserts=False, alignment_asserts=False, compile_threads=1):
             compiled: Any = compile_fx_inner(module, fakes)
         run: Run = compiled.current_callable
         return run
+
+
+def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False) -> GraphModule:
+    """The workload's calls (see `reference_module`), and the copies of outputs into other layouts that the graph made.
+
+    A workload does not say which of its calls copied into another layout, only what its outputs' strides are. Where the
+    calls alone leave others, a copy into those ends the module: without it a transposition would have a baseline that
+    does not transpose. The right answer needs no layout, so `reference_module` has none of this.
+    """
+    module = reference_module(workload, binding, in_place=in_place)
+    over = dict(workload.aliases) if in_place else {}
+    specs = [spec for k, spec in enumerate(workload.output_specs) if k not in over]
+    with FakeTensorMode(), torch.no_grad():
+        made = module(*_inputs(workload, binding))
+    end = module.graph.output_node()
+    end.meta["user_visible_output_idxs"] = list(range(len(specs)))  # Inductor then keeps their strides
+    results: list[Any] = list(end.args[0])  # type: ignore[arg-type]
+    for k, (spec, value) in enumerate(zip(specs, made, strict=True)):
+        strides = workload.bound_strides(spec, binding)
+        if all(size <= 1 or have == want for size, have, want in zip(value.shape, value.stride(), strides, strict=True)):
+            continue
+        result = results[k]
+        if result.target is torch.ops.aten.clone.default:  # that copy is the one to make
+            result = result.args[0]
+        order = sorted(range(len(strides)), key=lambda d: (-strides[d], d))
+        back = [order.index(d) for d in range(len(strides))]
+        with module.graph.inserting_before(end):
+            turned = module.graph.call_function(torch.ops.aten.permute.default, (result, order))
+            dense: dict[str, Any] = {"memory_format": torch.contiguous_format}
+            copied = module.graph.call_function(torch.ops.aten.clone.default, (turned,), dense)
+            results[k] = module.graph.call_function(torch.ops.aten.permute.default, (copied, back))
+    end.args = (tuple(results),)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+    return module
+
+
+def _inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
+    """Tensors of the inputs' shapes and strides; inside a FakeTensorMode, without memory."""
+    return [
+        torch.empty_strided(workload.bound_shape(s, binding), workload.bound_strides(s, binding), dtype=DTYPES[s.dtype])
+        for s in workload.inputs
+    ]

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
@@ -55,10 +54,6 @@ def reference_module(workload: Workload, binding: Binding, *, wide: bool = False
 
     `wide` replaces every float dtype among the arguments by float64: called on float64 inputs it computes the golden
     answer. `in_place` writes outputs that lie over inputs there and does not return them. Raises InvalidRecord.
-
-    A workload does not say which of its calls copied into another layout, only what its outputs' strides are. Where the
-    calls alone leave others, a copy into those strides ends the module: without it a transposition would have a baseline
-    that does not transpose. (The golden answer needs no layout.)
     """
     graph = Graph()
     inputs = [graph.placeholder(f"i{k}") for k in range(len(workload.inputs))]
@@ -99,50 +94,8 @@ def reference_module(workload: Workload, binding: Binding, *, wide: bool = False
     results = [value(ref) for ref in workload.outputs]
     for output, given in over.items():
         graph.call_function(torch.ops.aten.copy_.default, (inputs[given], results[output]))
-    returned = [k for k in range(len(results)) if k not in over]
-    end = graph.output(tuple(results[k] for k in returned))
-    end.meta["user_visible_output_idxs"] = list(range(len(returned)))  # Inductor then keeps their strides
-    module = GraphModule(torch.nn.Module(), graph)
-    if not wide:
-        _lay_out(module, workload, binding, returned)
-    return module
-
-
-def fake_inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
-    """Tensors of the inputs' shapes and strides; inside a FakeTensorMode, without memory."""
-    return [
-        torch.empty_strided(workload.bound_shape(s, binding), workload.bound_strides(s, binding), dtype=DTYPES[s.dtype])
-        for s in workload.inputs
-    ]
-
-
-def _lay_out(module: GraphModule, workload: Workload, binding: Binding, returned: Sequence[int]) -> None:
-    """Copy every returned output whose strides are not those of its spec into those."""
-    try:
-        with FakeTensorMode(), torch.no_grad():
-            made = module(*fake_inputs(workload, binding))
-    except Exception:  # sizes that the calls refuse: whoever runs the module gets the same error with its words
-        return
-    end = module.graph.output_node()
-    results = list(end.args[0])  # type: ignore[arg-type]
-    for at, (k, value) in enumerate(zip(returned, made, strict=True)):
-        strides = workload.bound_strides(workload.output_specs[k], binding)
-        if all(size <= 1 or have == want for size, have, want in zip(value.shape, value.stride(), strides, strict=True)):
-            continue
-        result: Any = results[at]
-        if result.target is torch.ops.aten.clone.default:  # that copy is the one to make
-            result = result.args[0]
-        order = sorted(range(len(strides)), key=lambda d: (-strides[d], d))
-        back = [order.index(d) for d in range(len(strides))]
-        with module.graph.inserting_before(end):
-            turned = module.graph.call_function(torch.ops.aten.permute.default, (result, order))
-            copied = module.graph.call_function(
-                torch.ops.aten.clone.default, (turned,), {"memory_format": torch.contiguous_format}
-            )
-            results[at] = module.graph.call_function(torch.ops.aten.permute.default, (copied, back))
-    end.args = (tuple(results),)
-    module.graph.eliminate_dead_code()
-    module.recompile()
+    graph.output(tuple(result for k, result in enumerate(results) if k not in over))
+    return GraphModule(torch.nn.Module(), graph)
 
 
 def widen(inputs: Tensors) -> list[torch.Tensor]:
