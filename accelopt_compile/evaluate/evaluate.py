@@ -219,8 +219,9 @@ class Evaluator:
             raise ToolchainMissing(answer["missing"])
         if "artifact" in answer:
             return Artifact(**answer["artifact"])
-        reason = str(answer.get("failed") or answer.get("error"))
-        return Rejected(stage=Stage.BUILD, reason=reason, diagnosis=str(answer.get("diagnosis", "")))
+        reason = str(answer.get("refused") or answer.get("failed") or answer.get("error"))
+        stage = Stage.SCREEN if "refused" in answer else Stage.BUILD
+        return Rejected(stage=stage, reason=reason, diagnosis=str(answer.get("diagnosis", "")))
 
     # ------------------------------------------------------------ verify and time
 

@@ -13,7 +13,7 @@ import socket
 import sys
 from typing import Any
 
-from accelopt_compile.errors import InvalidRecord, ToolchainFailed, ToolchainMissing
+from accelopt_compile.errors import InvalidRecord, ObjectRefused, ToolchainFailed, ToolchainMissing
 from accelopt_compile.evaluate.sandbox.channel import Channel
 from accelopt_compile.evaluate.sandbox.confine import confine
 from accelopt_compile.records import Artifact, Workload, source_from_json
@@ -68,6 +68,8 @@ class Server:
         source = source_from_json(message["source"])
         try:
             artifact = self.backend(message["backend"]).build(source, message["tunables"], message["workdir"])
+        except ObjectRefused as failure:
+            return {"refused": str(failure), "diagnosis": failure.diagnosis}
         except ToolchainFailed as failure:
             return {"failed": str(failure), "diagnosis": failure.diagnosis}
         except ToolchainMissing as failure:

@@ -23,7 +23,16 @@ from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
 
 BUILD_TIMEOUT_S = 120.0
 OUTPUT_LIMIT = 16_384
-BASE_FLAGS = ("-std=c++20", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC", "-Wno-psabi", "-s")
+BASE_FLAGS = (
+    *("-std=c++20", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fno-jump-tables"),
+    *("-fopenmp", "-shared", "-fPIC", "-Wno-psabi"),
+)
+LINK_FLAGS = (
+    "-nostartfiles",  # nothing runs at load, and nothing is there that can be written: `object_screen` holds kernels to that
+    f"-Wl,--version-script={Path(__file__).with_name('exports.map')}",
+    "-Wl,-z,defs,-z,now,-z,relro,-z,noexecstack,--as-needed",
+    "-lm",
+)
 FLAG_SETS: tuple[tuple[str, ...], ...] = (("-O3",), ("-O2",), ("-O3", "-fno-tree-vectorize"))
 """What the tunable FLAGS chooses from."""
 
@@ -103,7 +112,7 @@ def _usable_flags(compiler: str, march: tuple[str, ...]) -> tuple[tuple[str, ...
         "typedef float v __attribute__((vector_size(32)));\n"
         'extern "C" int f(v* x) { auto g = [&]<int N>() { *x += 1.0f * N; }; g.template operator()<1>(); return 0; }\n'
     )
-    command = [compiler, *BASE_FLAGS, "-O1", *march, "-x", "c++", "-", "-o", os.devnull]
+    command = [compiler, *BASE_FLAGS, "-O1", *march, "-x", "c++", "-", "-o", os.devnull, *LINK_FLAGS]
     done = _run(command, timeout=60, source=probe)
     if done.returncode == 0:
         return march, ""
@@ -121,7 +130,7 @@ def compile_shared(source: str, *, tunables: Mapping[str, int], workdir: str, na
         raise ToolchainFailed(f"the build folder {workdir} cannot be written: {failure}") from failure
     defines = [f"-D{k}={int(v)}" for k, v in sorted(tunables.items()) if k != "FLAGS"]
     flags = FLAG_SETS[tunables.get("FLAGS", 0)]
-    command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, "-lm"]
+    command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, *LINK_FLAGS]
     done = _run(command, timeout=BUILD_TIMEOUT_S, folder=folder)
     if done.returncode != 0:
         raise ToolchainFailed(f"{Path(chain.compiler).name} refused the source", diagnosis=trim(done.stderr))
