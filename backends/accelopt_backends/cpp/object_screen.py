@@ -19,27 +19,16 @@ from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 
+from accelopt_backends.cpp.allowed import ENTRY, FUNCTIONS
 from accelopt_backends.cpp.instructions import forbidden
 
-ENTRY = "accelopt_kernel"
 SIZE_LIMIT = 8 << 20
 """Bytes of the largest object; real ones have 10 to 200 KiB."""
-
-_MATH = (
-    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1 fabs fdim floor fma fmax "
-    "fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 log1p log2 logb lrint lround modf nearbyint nextafter "
-    "pow remainder remquo rint round roundeven scalbln scalbn sin sincos sinh sqrt tan tanh tgamma trunc"
-)
-SYMBOLS = frozenset(
-    {name + kind for name in _MATH.split() for kind in ("", "f")}
-    | {"memcpy", "memmove", "memset", "memcmp", "malloc", "aligned_alloc", "free", "__stack_chk_fail"}
-    | {"omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads", "omp_in_parallel"}
-)
-"""What a kernel may ask of other libraries: mathematics, memory for one call, its place in a team of threads."""
 
 _RUNTIME = re.compile(
     r"GOMP_(?:parallel|loop|barrier|single|critical|atomic|sections|ordered|reduction)\w*|__kmpc_\w+"  # OpenMP, for a pragma
     r"|__(?:extend|trunc|float|floatun|fix|fixuns)[a-z0-9]+|__(?:u?div|u?mod|mul)[sdt][ifc]3|__mul[sdx]c3"  # libgcc's arithmetic
+    r"|__stack_chk_fail"
 )
 LIBRARIES = re.compile(
     r"(libc|libm|libgomp|libomp|libiomp5|libgcc_s|ld-linux-[\w-]+|ld-musl-[\w-]+|libc\.musl-[\w-]+)\.so(\.\d+)?"
@@ -146,7 +135,7 @@ def _symbols(elf: ELFFile) -> Iterator[Fault]:
             continue
         if symbol["st_shndx"] != "SHN_UNDEF":
             exported.append((name, kind))
-        elif name not in SYMBOLS and not _RUNTIME.fullmatch(name):
+        elif name not in FUNCTIONS and not _RUNTIME.fullmatch(name):
             yield Fault(f"it calls {name}", "a kernel computes: mathematics, memcpy, memset, malloc, free and OpenMP pragmas")
     if exported != [(ENTRY, "STT_FUNC")]:
         names = ", ".join(f"{name} ({kind})" for name, kind in exported) or "nothing"

@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from accelopt_backends.cpp.allowed import MACRO
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
 
 BUILD_TIMEOUT_S = 120.0
@@ -128,6 +129,9 @@ def compile_shared(source: str, *, tunables: Mapping[str, int], workdir: str, na
         text.write_text(source)
     except OSError as failure:
         raise ToolchainFailed(f"the build folder {workdir} cannot be written: {failure}") from failure
+    strange = [k for k in tunables if not MACRO.fullmatch(k)]
+    if strange or not 0 <= tunables.get("FLAGS", 0) < len(FLAG_SETS):
+        raise ToolchainFailed(f"tunables {dict(tunables)} cannot stand on a command line: names in capitals, FLAGS below 3")
     defines = [f"-D{k}={int(v)}" for k, v in sorted(tunables.items()) if k != "FLAGS"]
     flags = FLAG_SETS[tunables.get("FLAGS", 0)]
     command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, *LINK_FLAGS]
