@@ -140,6 +140,7 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
             "evaluated": result.evaluated,
             "rejected": dict(result.rejected),
             "seconds": round(result.seconds, 3),
+            **({} if best is None else {"object_screen": best.verdict.features.get("object_screen", "not made")}),
         },
         created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
     )
