@@ -120,8 +120,11 @@ def _usable_flags(compiler: str, march: tuple[str, ...]) -> tuple[tuple[str, ...
     return None, (done.stderr.strip().splitlines() or ["it failed without a word"])[0]
 
 
-def compile_shared(source: str, *, tunables: Mapping[str, int], workdir: str, name: str) -> tuple[Path, str]:
-    """Build `source` into workdir/name.so; returns it and the compiler's remarks. Raises ToolchainFailed."""
+def compile_shared(
+    source: str, *, tunables: Mapping[str, int], workdir: str, name: str, link: Sequence[str] = LINK_FLAGS
+) -> tuple[Path, str]:
+    """Build `source` into workdir/name.so; returns it and the compiler's remarks. `link` is another one only for code of our
+    own that exports more than a kernel. Raises ToolchainFailed."""
     chain = find()
     folder = Path(workdir)
     text, out = folder / f"{name}.cpp", folder / f"{name}.so"
@@ -134,7 +137,7 @@ def compile_shared(source: str, *, tunables: Mapping[str, int], workdir: str, na
         raise ToolchainFailed(f"tunables {dict(tunables)} cannot stand on a command line: names in capitals, FLAGS below 3")
     defines = [f"-D{k}={int(v)}" for k, v in sorted(tunables.items()) if k != "FLAGS"]
     flags = FLAG_SETS[tunables.get("FLAGS", 0)]
-    command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, *LINK_FLAGS]
+    command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, *link]
     done = _run(command, timeout=BUILD_TIMEOUT_S, folder=folder)
     if done.returncode != 0:
         raise ToolchainFailed(f"{Path(chain.compiler).name} refused the source", diagnosis=trim(done.stderr))
