@@ -186,7 +186,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
 def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
     """Baselines of the hottest regions, compiled side by side before the first is timed: on two cores one after another
     would cost most of the budget in waiting for a compiler."""
-    from accelopt_compile.evaluate.evaluate import prepare_baselines
+    from accelopt_compile.evaluate.advance import prepare_baselines
 
     hottest = sorted(sites, key=lambda s: -s.cost)[: min(PREPARED, bench.settings.max_regions)]
     together = sha256_text(" ".join(s.workload.digest for s in hottest))

@@ -7,6 +7,7 @@ they are not launched; the report says why.
 from __future__ import annotations
 
 import logging
+import secrets
 import tempfile
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -97,5 +98,5 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
 
 def verified(evaluator: Evaluator, source: KernelSource, tunables: Mapping[str, int]) -> Rejected | None:
     """None when the kernel is right on fresh inputs, however fast it is."""
-    verdict = evaluator.evaluate(source, tunables, effort="full")
-    return verdict if isinstance(verdict, Rejected) else None
+    found = evaluator.verify(source, tunables, seeds=[secrets.randbits(62) for _ in range(3)])
+    return found if isinstance(found, Rejected) else None
