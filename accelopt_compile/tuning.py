@@ -27,7 +27,8 @@ log = logging.getLogger("accelopt_compile.tuning")
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Where searches run: the backend, its target and environment, the store, threads, and the settings."""
+    """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
+    (`accelopt_cache.layers`), threads, and the settings."""
 
     settings: Settings
     store: Store
@@ -35,6 +36,7 @@ class Bench:
     target: str
     environment: Mapping[str, str]
     threads: int
+    layers: tuple[Store, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +140,12 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
             "evaluated": result.evaluated,
             "rejected": dict(result.rejected),
             "seconds": round(result.seconds, 3),
+            **({} if best is None else {"object_screen": best.verdict.features.get("object_screen", "not made")}),
         },
         created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
     )
-    bench.store.put(record, workload)
+    for store in (bench.store, *(layer for layer in bench.layers if layer.writable)):
+        store.put(record, workload)
     return record
 
 

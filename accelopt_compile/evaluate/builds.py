@@ -81,8 +81,9 @@ class Builds:
             raise ToolchainMissing(answer["missing"])
         if "artifact" in answer:
             return self._artifact(answer["artifact"])
-        reason = str(answer.get("failed") or answer.get("error"))
-        return Rejected(stage=Stage.BUILD, reason=reason, diagnosis=str(answer.get("diagnosis", "")))
+        reason = str(answer.get("refused") or answer.get("failed") or answer.get("error"))
+        stage = Stage.SCREEN if "refused" in answer else Stage.BUILD
+        return Rejected(stage=stage, reason=reason, diagnosis=str(answer.get("diagnosis", "")))
 
     def _artifact(self, about: Any) -> Artifact | Rejected:
         """What a builder says that it made: a compiler ran there on untrusted text, so its word is checked."""

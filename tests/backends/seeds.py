@@ -38,7 +38,9 @@ def fault(
     tunables: Mapping[str, int] | None = None,
     threads: int = 2,
 ) -> str:
-    """Why the evaluator's quick verification rejects the built kernel; empty when it passes."""
+    """Why the screen or the evaluator's quick verification rejects the kernel; empty when it passes."""
+    if refusals := BACKEND.screen(source):
+        return f"line {refusals[0].line}: {refusals[0].reason}"
     artifact = BACKEND.build(source, tunables or source.defaults(), str(folder))
     function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
 

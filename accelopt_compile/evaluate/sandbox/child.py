@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from accelopt_compile.errors import InvalidRecord, ToolchainFailed, ToolchainMissing
+from accelopt_compile.errors import InvalidRecord, ObjectRefused, ToolchainFailed, ToolchainMissing
 from accelopt_compile.evaluate.sandbox.channel import Channel
 from accelopt_compile.evaluate.sandbox.walls import limit, raise_walls
 from accelopt_compile.records import source_from_json
@@ -80,7 +80,7 @@ def _referee(request: Mapping[str, Any], arena: int) -> Answer:
 
 
 def build(message: Mapping[str, Any]) -> Reply:
-    """Build a source. {"artifact"}, {"failed", "diagnosis"} or {"missing": why there is no compiler}."""
+    """Build a source. {"artifact"}, {"refused" or "failed", "diagnosis"} or {"missing": why there is no compiler}."""
     if message["op"] != "build":
         return {"error": f"unknown request {message['op']!r}"}
     source = source_from_json(message["source"])
@@ -88,6 +88,8 @@ def build(message: Mapping[str, Any]) -> Reply:
     backend = getattr(importlib.import_module(module), attribute)()
     try:
         artifact = backend.build(source, message["tunables"], message["workdir"])
+    except ObjectRefused as failure:
+        return {"refused": str(failure), "diagnosis": failure.diagnosis}
     except ToolchainFailed as failure:
         return {"failed": str(failure), "diagnosis": failure.diagnosis}
     except ToolchainMissing as failure:
