@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from accelopt_cache.reuse import reuse
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.records import Binding, KernelSource, Record, Rejected, Workload
-from accelopt_compile.tuning import Bench
+from accelopt_compile.tuning import Bench, judged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +89,7 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
         timing=verdict.timing,
         errors=verdict.errors,
         environment=dict(bench.environment),
-        provenance={**record.provenance, "proven_again": {"because": found.why, "first": record.created}},
+        provenance={**record.provenance, **judged(verdict), "proven_again": {"because": found.why, "first": record.created}},
         created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
     )
     bench.store.put(proven, workload)

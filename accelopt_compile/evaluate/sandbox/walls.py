@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import resource
 import signal
 import site
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -100,6 +102,18 @@ def described(walls: Mapping[str, str]) -> str:
     return f"{standing or 'none'} ({missing})" if missing else standing
 
 
+def probe(timeout_s: float = 60.0) -> Walls:
+    """Which walls stand around a runner on this system, tried in a process of its own."""
+    command = [sys.executable, "-m", "accelopt_compile.evaluate.sandbox.walls"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment)
+        found = json.loads(done.stdout)
+        return {name: str(found[name]) for name in NAMES}
+    except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired) as failure:
+        return dict.fromkeys(NAMES, f"it could not be tried: {type(failure).__name__}")
+
+
 def python_folders() -> list[str]:
     """Where the interpreter, its packages and ours lie: no folder of the user's own program, whatever is on sys.path."""
     ours = [sys.modules.get("accelopt_compile"), sys.modules.get("accelopt_backends"), sys.modules.get("accelopt_cache")]
@@ -146,3 +160,11 @@ def _drop_privileges() -> None:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+if __name__ == "__main__":
+    from dataclasses import asdict
+
+    from accelopt_compile.evaluate.limits import Limits
+
+    print(json.dumps(raise_walls("runner", asdict(Limits()), readable=(), writable=())))
