@@ -11,7 +11,7 @@ import torch
 
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.baseline import Baselines
-from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded
+from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded, layout
 from accelopt_compile.evaluate.launching import allocating_call
 from accelopt_compile.records import Workload
 
@@ -39,7 +39,8 @@ class Bench:
         self._given = [guarded.tensor for guarded in self._arena.inputs]
         self._timed: list[torch.Tensor] = []
         self._rig: timing.LocalRig | None = None
-        self._kept: dict[str, timing.Call] = {}
+        self._kept: dict[str, tuple[timing.Call, list[torch.Tensor]]] = {}
+        self._last_inputs: list[torch.Tensor] = []
 
     def sides(self, ours: str, base: str) -> list[tuple[int, float]]:
         """Set up two sides; (calls per sample, ns per call) of each."""
@@ -56,14 +57,31 @@ class Bench:
 
     def run(self, side: str, count: int) -> None:
         """So many calls in a row, for a clock outside this process; the first request of a side makes its buffers."""
-        if side not in self._kept:
-            self._kept[side] = self._call(side)
-        call = self._kept[side]
+        call, _ = self._kept_call(side)
         for _ in range(count):
             call()
 
+    def fresh(self, side: str, count: int) -> list[float]:
+        """Nanoseconds of single calls, each on other content in the same memory."""
+        call, inputs = self._kept_call(side)
+        clock = timing.clock_for(self._threads)
+        contents = [self._given, [torch.roll(x, 1 + x.numel() // 3) for x in self._given]]
+        taken = []
+        for number in range(count):
+            for x, content in zip(inputs, contents[number % 2], strict=True):
+                if 0 not in x.stride():
+                    x.copy_(content)
+            taken.append(max(timing.sample(call, 1, clock), 1.0))
+        return taken
+
+    def _kept_call(self, side: str) -> tuple[timing.Call, list[torch.Tensor]]:
+        if side not in self._kept:
+            call = self._call(side)
+            self._kept[side] = call, self._last_inputs
+        return self._kept[side]
+
     def _call(self, side: str) -> timing.Call:
-        inputs = self._fresh()
+        inputs = self._last_inputs = self._fresh()
         if side == "kernel":
             self._timed = inputs
             return allocating_call(self._kernel, self._workload, self._binding, inputs, self._threads)
@@ -77,7 +95,7 @@ class Bench:
         fresh = []
         for x in self._given:
             padding = torch.empty(self._random.randrange(1, 64) * 1024, dtype=torch.uint8)
-            guarded = Guarded(x.dtype, x.shape, x.stride())
+            guarded = Guarded(layout(x.dtype, x.shape, x.stride()))
             guarded.write(x, GUARDS[0])
             fresh.append(guarded.tensor)
             del padding

@@ -6,9 +6,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
+from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.evaluate.reference import DTYPES
 from accelopt_compile.records import Binding, TensorSpec, Workload
 
@@ -20,6 +23,11 @@ POISONS = (0xFF, 0x77)
 """Bytes an output is filled with before a call, one per run: NaN, then a large number."""
 
 _ALIGN = 64
+PAGE = mmap.PAGESIZE
+
+
+Fence = Literal["", "begin", "end"]
+"""Where a tensor touches memory that a runner can close to the kernel: nowhere, or right before, or right behind it."""
 
 
 def guard_bytes(size: int) -> int:
@@ -27,39 +35,64 @@ def guard_bytes(size: int) -> int:
     return max(256, 64 * size)
 
 
-def guarded_bytes(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -> int:
-    """Bytes that a `Guarded` of this layout takes."""
-    span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+@dataclass(frozen=True)
+class Layout:
+    """One tensor between its canaries: `begin` and `span` in bytes, of `total`."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    begin: int
+    span: int
+    total: int
+
+    @property
+    def data_pages(self) -> tuple[int, int]:
+        """(first byte, bytes) of the pages that hold the tensor, in a fenced layout."""
+        return PAGE, self.total - 2 * PAGE
+
+
+def layout(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], *, shift: int = 0, fence: Fence = "") -> Layout:
+    """`shift` moves the tensor that many elements off the 64-byte alignment. With a `fence` a whole page is the canary on
+    either side, and the tensor lies against one of them."""
     size = dtype.itemsize
-    return (2 * guard_bytes(size) + (span + shift) * size + 2 * _ALIGN) // _ALIGN * _ALIGN
+    span = size * (0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)))
+    if fence:
+        data = -(-max(span, 1) // PAGE) * PAGE
+        begin, total = PAGE if fence == "begin" else PAGE + data - span, data + 2 * PAGE
+    else:
+        guard = guard_bytes(size)
+        begin = -(-guard // _ALIGN) * _ALIGN + shift * size
+        total = (2 * guard + span + shift * size + 2 * _ALIGN) // _ALIGN * _ALIGN
+    return Layout(dtype, tuple(shape), tuple(strides), begin, span, total)
 
 
 class Guarded:
-    """A tensor of given strides with a canary of at least 64 elements on both sides, in memory of its own or in `raw`
-    (of `guarded_bytes`, aligned to 64). `shift` moves it that many elements off the 64-byte alignment.
-    """
+    """A tensor with canaries on both sides, in memory of its own or in `raw` (of `place.total` bytes, aligned to 64)."""
 
-    def __init__(
-        self,
-        dtype: torch.dtype,
-        shape: Sequence[int],
-        strides: Sequence[int],
-        *,
-        shift: int = 0,
-        raw: torch.Tensor | None = None,
-    ) -> None:
-        size = dtype.itemsize
-        span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        self._raw = torch.empty(guarded_bytes(dtype, shape, strides, shift), dtype=torch.uint8) if raw is None else raw
-        begin = -(-guard_bytes(size) // _ALIGN) * _ALIGN + shift * size
-        self._before, self._after = self._raw[:begin], self._raw[begin + span * size :]
-        self._bytes = self._raw[begin : begin + span * size]
-        self.tensor = self._bytes.view(dtype).as_strided(tuple(shape), tuple(strides))
+    def __init__(self, place: Layout, raw: torch.Tensor | None = None) -> None:
+        self.place = place
+        self._raw = torch.empty(place.total, dtype=torch.uint8) if raw is None else raw
+        end = place.begin + place.span
+        self._before, self._after = self._raw[: place.begin], self._raw[end:]
+        self._bytes = self._raw[place.begin : end]
+        self.tensor = self._bytes.view(place.dtype).as_strided(place.shape, place.strides)
         self._snapshot: torch.Tensor | None = None
+        self._gaps: torch.Tensor | None = None
+        if place.span > self.tensor.numel() * place.dtype.itemsize:  # bytes between strides belong to no element
+            mask = torch.zeros_like(self._bytes)
+            integers = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[place.dtype.itemsize]
+            mask.view(integers).as_strided(place.shape, place.strides).fill_(-1)
+            self._gaps = mask == 0
 
     @property
     def pointer(self) -> int:
         return self._bytes.data_ptr()
+
+    @property
+    def start(self) -> int:
+        """Address of the first canary."""
+        return self._raw.data_ptr()
 
     def write(self, values: torch.Tensor, guard: int) -> None:
         """Put `values` in, the canary byte everywhere else (gaps between strides too), and remember every byte."""
@@ -71,13 +104,18 @@ class Guarded:
         """Fill with poison, the canaries with `guard`."""
         self._raw.fill_(guard)
         self._bytes.fill_(poison)
+        self._snapshot = self._raw.clone() if self._gaps is not None else None
 
     def unchanged(self) -> bool:
         """Whether no byte differs from what `write` left, canaries included."""
         return self._snapshot is not None and torch.equal(self._raw.view(torch.int64), self._snapshot.view(torch.int64))
 
     def intact(self, guard: int) -> bool:
-        """Whether both canaries still hold `guard`."""
+        """Whether both canaries still hold `guard`, and what lies between strides what it held."""
+        if self._gaps is not None and self._snapshot is not None:
+            before = self._snapshot[self.place.begin : self.place.begin + self.place.span]
+            if bool(((self._bytes != before) & self._gaps).any()):
+                return False
         return bool((self._before == guard).all()) and bool((self._after == guard).all())
 
     def poisoned(self, poison: int) -> int:
@@ -95,14 +133,18 @@ def _copy_into(target: torch.Tensor, values: torch.Tensor) -> None:
 
 
 def arena_bytes(workload: Workload, bindings: Iterable[Mapping[str, int]]) -> int:
-    """Bytes that hold the buffers of any of these bindings, aliased outputs on memory of their own."""
+    """Bytes that hold the buffers of any of these bindings, fenced, aliased outputs on memory of their own."""
 
     def needed(binding: Mapping[str, int]) -> int:
         specs = (*workload.inputs, *workload.output_specs)
-        layouts = ((DTYPES[s.dtype], workload.bound_shape(s, binding), workload.bound_strides(s, binding)) for s in specs)
-        return sum(guarded_bytes(*layout, shift=1) for layout in layouts)
+        return sum(_spec_layout(workload, s, binding, fence="end").total + PAGE for s in specs)
 
-    return max(map(needed, bindings)) + mmap.PAGESIZE
+    return max(map(needed, bindings))
+
+
+def _spec_layout(workload: Workload, spec: TensorSpec, binding: Binding, *, shift: int = 0, fence: Fence = "") -> Layout:
+    shape, strides = workload.bound_shape(spec, binding), workload.bound_strides(spec, binding)
+    return layout(DTYPES[spec.dtype], shape, strides, shift=shift, fence=fence)
 
 
 def mapped(descriptor: int) -> torch.Tensor:
@@ -113,32 +155,46 @@ def mapped(descriptor: int) -> torch.Tensor:
 
 class Buffers:
     """All inputs and outputs of one workload at one binding; their content is replaced case by case. They lie one after
-    another in `memory` where it is given. `apart` gives outputs that lie over inputs a place of their own."""
+    another in `memory`, their own where none is given. `apart` gives outputs that lie over inputs a place of their own."""
 
     def __init__(
         self,
         workload: Workload,
         binding: Binding,
         *,
-        shift: int = 0,
         memory: torch.Tensor | None = None,
+        shift: int = 0,
+        fence: Fence = "",
         apart: bool = False,
     ) -> None:
+        memory = torch.empty(arena_bytes(workload, [binding]), dtype=torch.uint8) if memory is None else memory
         used = 0
 
         def guarded(spec: TensorSpec, shift: int) -> Guarded:
             nonlocal used
-            layout = DTYPES[spec.dtype], workload.bound_shape(spec, binding), workload.bound_strides(spec, binding)
-            if memory is None:
-                return Guarded(*layout, shift=shift)
-            begin, used = used, used + guarded_bytes(*layout, shift)
-            return Guarded(*layout, shift=shift, raw=memory[begin:used])
+            place = _spec_layout(workload, spec, binding, shift=shift, fence=fence)
+            begin, used = used, used + place.total
+            if used > memory.numel():
+                raise InvalidRecord(f"the shared memory of {memory.numel()} bytes is too small for {dict(binding)}")
+            return Guarded(place, memory[begin:used])
 
         self.inputs = [guarded(spec, shift) for spec in workload.inputs]
         over = {} if apart else dict(workload.aliases)
         self.outputs = [self.inputs[over[k]] if k in over else guarded(spec, 0) for k, spec in enumerate(workload.output_specs)]
         self.overwritten = frozenset(over.values())
         self.sizes = [binding[name] for name in workload.symbols]
+        self._fenced = bool(fence)
+
+    def closed(self, memory: torch.Tensor) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(offset, bytes) of the pages that a kernel must not touch, and of those that it must not write; none without
+        a fence."""
+        fences, readonly = [], []
+        for guarded in {id(g): g for g in (*self.inputs, *self.outputs)}.values() if self._fenced else ():
+            start, (first, count) = guarded.start - memory.data_ptr(), guarded.place.data_pages
+            fences += [(start, PAGE), (start + first + count, PAGE)]
+            if guarded in self.inputs and self.inputs.index(guarded) not in self.overwritten:
+                readonly.append((start + first, count))
+        return fences, readonly
 
     def offsets(self, memory: torch.Tensor) -> list[int]:
         """Where the tensors begin in `memory`, in bytes."""
@@ -159,8 +215,13 @@ class Buffers:
                 guarded.poison(GUARDS[run % 2], POISONS[run % 2])
 
     def results(self) -> list[torch.Tensor]:
-        """Contiguous copies of the outputs."""
-        return [g.tensor.clone(memory_format=torch.contiguous_format) for g in self.outputs]
+        """Contiguous copies of the outputs, byte by byte: copied as booleans, a 2 would become a 1."""
+        return [contiguous(g.tensor) for g in self.outputs]
+
+
+def contiguous(x: torch.Tensor) -> torch.Tensor:
+    raw = x.view(torch.uint8) if x.dtype == torch.bool else x
+    return raw.clone(memory_format=torch.contiguous_format).view(x.dtype)
 
 
 def bits_equal(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt_compile.evaluate.answers import Case
+from accelopt_compile.evaluate.buffers import Fence
 from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, SMALL, bindings_to_try
 from accelopt_compile.records import Workload
 
@@ -16,22 +18,35 @@ MANY_ELEMENTS = 1 << 18
 """Above this many elements a case gets fewer probes, calls and families: each costs tens of milliseconds."""
 LARGE_ELEMENTS = 1 << 20
 OTHER_ELEMENTS = 1 << 20
-"""Sizes beside the target's are tried up to so many elements."""
+DRAWN_ELEMENTS = 1 << 17
+"""Sizes beside the target's are tried up to so many elements, halved where they have more."""
+
+
+FENCES: tuple[Fence, ...] = ("end", "begin")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A case to run `calls` times, all to the same bits, with inputs `shift` elements off alignment."""
+    """A case to run `calls` times, all to the same bits: with inputs `shift` elements off alignment, or with each tensor
+    against memory that the kernel cannot touch (`fence`), inputs not writable. `outside` puts one index outside of what it
+    indexes: the kernel must decline, as eager raises."""
 
     case: Case
     calls: int
     probes: int
     threads: int
     shift: int = 0
+    fence: Fence = ""
+    outside: bool = False
 
     def __str__(self) -> str:
+        return f"{self.case}{self.circumstances}"
+
+    @property
+    def circumstances(self) -> str:
         off = ", inputs one element off alignment" if self.shift else ""
-        return f"{self.case}{off}"
+        fenced = f", nothing else in reach at the {self.fence} of a tensor" if self.fence else ""
+        return off + fenced + (", one index outside" if self.outside else "")
 
 
 def elements(workload: Workload, binding: Mapping[str, int]) -> int:
@@ -52,12 +67,27 @@ def small(binding: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 def target(workload: Workload, binding: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """The binding, or where that is large one like it with fewer rows: the golden answer costs seconds there, and
     what is timed at the real binding is judged too."""
+    return shrunk(workload, binding, LARGE_ELEMENTS)
+
+
+def shrunk(workload: Workload, binding: Mapping[str, int], most: int) -> tuple[tuple[str, int], ...]:
+    """`binding` with its largest sizes halved until all tensors have at most `most` elements, or sizes are small."""
     cut = dict(binding)
-    while elements(workload, cut) > LARGE_ELEMENTS and (name := max(cut, key=lambda n: cut[n], default="")):
+    while elements(workload, cut) > most and (name := max(cut, key=lambda n: cut[n], default="")):
         if cut[name] <= SMALL:
             break
         cut[name] = cut[name] // 2 + 1
     return tuple(sorted(cut.items()))
+
+
+def drawn(workload: Workload, binding: Mapping[str, int], seeds: Sequence[int]) -> list[tuple[tuple[str, int], ...]]:
+    """Sizes that nobody knows beforehand, up to twice the target's: one set a seed."""
+    found = []
+    for seed in seeds:
+        generator = random.Random(seed)
+        sizes = {name: generator.randint(1, max(2 * binding[name], 64)) for name in workload.symbols}
+        found.append(shrunk(workload, sizes, DRAWN_ELEMENTS))
+    return found if workload.symbols else []
 
 
 def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Sequence[int]) -> list[Case]:
@@ -73,17 +103,17 @@ def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Se
     if little != at:
         at_target = ("normal", "logits") if large else ("normal", "logits", "nonfinite")
         found = [Case(at, family, seeds[k % len(seeds)]) for k, family in enumerate(at_target)] + found
-    for other in bindings_to_try(workload, binding):
-        key = tuple(sorted(other.items()))
-        if elements(workload, other) <= OTHER_ELEMENTS and key != little:
-            many = elements(workload, other) > MANY_ELEMENTS
+    others = [shrunk(workload, other, OTHER_ELEMENTS) for other in bindings_to_try(workload, binding)]
+    for key in dict.fromkeys([*others, *drawn(workload, binding, seeds[:2])]):
+        if elements(workload, dict(key)) <= OTHER_ELEMENTS and key != little:
+            many = elements(workload, dict(key)) > MANY_ELEMENTS
             found += [Case(key, family, seeds[0]) for family in (("normal",) if many else ("normal", "offset"))]
     return found
 
 
 def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Sequence[int], threads: int) -> list[Trial]:
-    """The trials in order. At full effort: inputs off alignment, other thread counts, and the first case once more at
-    the end, for a kernel that remembers."""
+    """The trials in order. At full effort: inputs off alignment, tensors between fences, an index outside, other thread
+    counts, and the first case once more at the end, for a kernel that remembers."""
     found: list[Trial] = []
     met: set[tuple[tuple[str, int], ...]] = set()
     for case in cases(workload, binding, effort, seeds):
@@ -95,6 +125,9 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
     if effort == "full":
         little = next((t for t in found if t.case.binding == small(binding) and t.case.family == "normal"), found[0])
         found.append(replace(little, shift=1, calls=2))
+        found += [replace(little, fence=fence, calls=2) for fence in FENCES]
+        if any(spec.dtype in ("i64", "i32") for spec in workload.inputs):
+            found.append(replace(little, outside=True, calls=1))
         found += [replace(little, threads=count, calls=2) for count in sorted({1, 2 * threads + 1} - {threads})]
         found.append(replace(found[0], calls=2))
     return found

@@ -24,6 +24,9 @@ from accelopt_compile.records import Workload
 
 log = logging.getLogger(__name__)
 
+SPARE_BYTES = 16 << 20
+"""For the sizes that are drawn at random; memory that nobody touches costs nothing."""
+
 
 class Crew:
     """Starts what is asked for when it is asked for, and ends all of it. Raises EvaluatorDied where a trusted process
@@ -38,7 +41,7 @@ class Crew:
         self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-scratch-")
         self._inductor_cache = baselines_folder()
         tried = [dict(case.binding) for case in cases(workload, binding, "full", [1])]
-        self._arena = Arena(arena_bytes(workload, [*tried, self.binding]))
+        self._arena = Arena(arena_bytes(workload, [*tried, self.binding]) + SPARE_BYTES)
         self._referee: Child | None = None
         self._builders: dict[int, Child] = {}
         self._nursery: Child | None = None
@@ -50,11 +53,15 @@ class Crew:
     # ------------------------------------------------------------ the trusted ones
 
     def start(self) -> None:
-        """Start the referee, and compiling the baseline."""
+        """Start the referee: whether it takes the workload."""
         self.ask({"op": "begin"})
-        self._nursery = Child(self._birth("nursery"))
-        message = {"op": "baseline", "workload": self.workload.to_json(), "binding": self.binding, "threads": self._threads}
-        self._preparing = self._nursery.send(message)
+
+    def start_baseline(self) -> None:
+        """Start compiling the baseline, which only timing needs, unless that was done."""
+        if self._nursery is None and self._preparing is None and not self.inductor_failure:
+            self._nursery = Child(self._birth("nursery"))
+            about = {"workload": self.workload.to_json(), "binding": self.binding, "threads": self._threads}
+            self._preparing = self._nursery.send({"op": "baseline", **about})
 
     def ask(self, message: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
         """The referee's answer."""
@@ -70,6 +77,7 @@ class Crew:
 
     def inductor(self) -> bool:
         """Wait until the baseline is compiled; whether there is one."""
+        self.start_baseline()
         if self._preparing is not None and self._nursery is not None:
             try:
                 reply = self._nursery.wait(self._preparing, self.limits.baseline_s)

@@ -80,6 +80,7 @@ class Evaluator:
         self, candidates: Sequence[tuple[KernelSource, Mapping[str, int]]], *, effort: Effort = "quick"
     ) -> Iterator[Verdict]:
         """`evaluate_many`, one verdict at a time, so that a caller may stop early."""
+        self._crew.start_baseline()
         for artifact in self._builds.make(candidates):
             yield artifact if isinstance(artifact, Rejected) else self._judge(artifact, effort)
 
@@ -126,7 +127,7 @@ class Evaluator:
     def _verify(self, artifact: Artifact, effort: Effort, seeds: Sequence[int]) -> Verified | Rejected:
         runner = self._crew.runner()
         try:
-            loaded = self._load(runner, artifact)
+            loaded = self._load(runner, artifact, verifies=True)
             if isinstance(loaded, Rejected):
                 return loaded
             verified = verify(self._crew, runner, trials(self.workload, self.binding, effort, seeds, self.threads))
@@ -143,12 +144,12 @@ class Evaluator:
             return stopped.verdict
         runner = self._crew.runner(timing=True)
         try:
-            loaded = self._load(runner, artifact)
+            loaded = self._load(runner, artifact, verifies=False)
             return loaded if isinstance(loaded, Rejected) else self._clocking.time(runner, effort, seed)
         finally:
             runner.close()
 
-    def _load(self, runner: Child, artifact: Artifact) -> dict[str, Any] | Rejected:
+    def _load(self, runner: Child, artifact: Artifact, *, verifies: bool) -> dict[str, Any] | Rejected:
         about = {
             "path": artifact.path,
             "source_digest": artifact.source_digest,
@@ -156,7 +157,7 @@ class Evaluator:
             "features": {},
             "build_s": artifact.build_s,
         }
-        message = {"op": "load", "backend": backend_name(self._backend), "artifact": about}
+        message = {"op": "load", "backend": backend_name(self._backend), "artifact": about, "verifies": verifies}
         return called(runner, message, self._crew.limits.call_s, "loading the kernel")
 
     def _implausible(self, timing: Timing) -> Rejected | None:

@@ -10,8 +10,10 @@ import torch
 
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.evaluate.answers import Answer, Answers, Case
-from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, bits_equal, mapped
+from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Fence, bits_equal, mapped
 from accelopt_compile.evaluate.compare import judge
+from accelopt_compile.evaluate.inputs import roles
+from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.records import Stage, Workload
 
 Reply = dict[str, Any]
@@ -48,20 +50,45 @@ class Referee:
         self._passed.clear()
         return {}
 
-    def prepare(self, case: Case, *, probes: int, shift: int = 0, apart: bool = False) -> Reply:
-        """Put the case's inputs and poisoned outputs into the arena. {"offsets", "sizes", "eager_s"}: where the tensors
-        begin, in bytes, and what eager took; or {"skip": why it can prove nothing}. With `apart` outputs lie over no
-        inputs: for timing, where the runner copies what a call left."""
+    def prepare(self, case: Case, *, probes: int, shift: int = 0, fence: Fence = "", apart: bool = False) -> Reply:
+        """Put the case's inputs and poisoned outputs into the arena. {"offsets", "sizes", "fences", "readonly", "eager_s"}:
+        where the tensors begin and which pages the kernel must not touch or write, in bytes, and what eager took; or
+        {"skip": why it can prove nothing}. With `apart` outputs lie over no inputs: for timing, where the runner copies
+        what a call left."""
         answer = self._answers.get(case, probes=probes)
         if isinstance(answer, str):
             return {"skip": answer}
-        layout = (case.binding, shift, apart)
-        if self._layout != layout or self._buffers is None:
-            self._layout = layout
-            self._buffers = Buffers(self._workload, dict(case.binding), shift=shift, memory=self._memory, apart=apart)
+        wanted = (case.binding, shift, fence, apart)
+        if self._layout != wanted or self._buffers is None:
+            self._layout = wanted
+            binding = dict(case.binding)
+            self._buffers = Buffers(self._workload, binding, memory=self._memory, shift=shift, fence=fence, apart=apart)
         self._case, self._answer, self._first = case, answer, []
         self._fill(0)
-        return {"offsets": self._buffers.offsets(self._memory), "sizes": self._buffers.sizes, "eager_s": answer.eager_s}
+        fences, readonly = self._buffers.closed(self._memory)
+        places = {"offsets": self._buffers.offsets(self._memory), "fences": fences, "readonly": readonly}
+        return {**places, "sizes": self._buffers.sizes, "eager_s": answer.eager_s}
+
+    def prepare_outside(self, case: Case, *, probes: int) -> Reply:
+        """`prepare`, with one index outside of what it indexes; a "skip" where eager takes that, or there is no index."""
+        prepared = self.prepare(case, probes=probes)
+        if "skip" in prepared:
+            return prepared
+        assert self._answer is not None and self._buffers is not None
+        binding = dict(case.binding)
+        eager = reference_module(self._workload, binding)
+        for position, role in enumerate(roles(self._workload, binding)):
+            given = list(self._answer.inputs)
+            if role.kind != "index" or given[position].numel() == 0:
+                continue
+            given[position] = given[position].clone(memory_format=torch.contiguous_format)
+            given[position].view(-1)[case.seed % given[position].numel()] = role.bound
+            try:
+                eager(*given)
+            except (IndexError, RuntimeError):
+                self._buffers.fill(given, 0)
+                return prepared
+        return {"skip": "eager refuses no index"}
 
     def check(self, run: int, *, again: bool) -> Reply:
         """Judge call number `run` on the prepared case, and make ready for the next one if there is `again` one.
@@ -123,14 +150,20 @@ def answer(referee: Referee, message: Mapping[str, Any]) -> Reply:
         case "begin":
             return referee.begin()
         case "prepare":
-            binding = tuple((str(n), int(v)) for n, v in message["binding"])
-            case_ = Case(binding, message["family"], int(message["seed"]))
-            return referee.prepare(case_, probes=message["probes"], shift=message["shift"], apart=message["apart"])
+            if message["outside"]:
+                return referee.prepare_outside(_case(message), probes=message["probes"])
+            return referee.prepare(_case(message), probes=message["probes"], shift=message["shift"], fence=message["fence"])
+        case "prepare_timed":
+            return referee.prepare(_case(message), probes=message["probes"], apart=True)
         case "check":
             return referee.check(message["run"], again=message["again"])
         case "check_timed":
             return referee.check_timed()
     raise InvalidRecord(f"unknown request {message['op']!r}")
+
+
+def _case(message: Mapping[str, Any]) -> Case:
+    return Case(tuple((str(n), int(v)) for n, v in message["binding"]), message["family"], int(message["seed"]))
 
 
 def _check_memory(buffers: Buffers, run: int, case: Case) -> None:
@@ -140,7 +173,7 @@ def _check_memory(buffers: Buffers, run: int, case: Case) -> None:
             raise Wrong(Stage.MUTATION, f"input {number} was changed", f"on {case}: a kernel writes to its outputs only")
     for number, guarded in enumerate(buffers.outputs):
         if not guarded.intact(GUARDS[run % 2]):
-            raise Wrong(Stage.MUTATION, f"memory around output {number} was written", f"on {case}: check the loop bounds")
+            raise Wrong(Stage.MUTATION, f"memory around output {number} was written", f"on {case}: check bounds and strides")
 
 
 def _difference(results: list[torch.Tensor], first: list[torch.Tensor], run: int, case: Case) -> tuple[Stage, str, str]:

@@ -61,10 +61,13 @@ def verify(judge: Judge, runner: Caller, trials: Sequence[Trial]) -> Verified | 
                 "seed": case.seed,
                 "probes": trial.probes,
                 "shift": trial.shift,
-                "apart": False,
+                "fence": trial.fence,
+                "outside": trial.outside,
             }
         )
         if "skip" in prepared:
+            if trial.outside:
+                continue
             skipped, last = skipped + 1, str(prepared["skip"])
             continue
         share = _try(judge, runner, trial, prepared)
@@ -80,23 +83,28 @@ def verify(judge: Judge, runner: Caller, trials: Sequence[Trial]) -> Verified | 
 
 def _try(judge: Judge, runner: Caller, trial: Trial, prepared: dict[str, Any]) -> float | Rejected:
     """All calls of one trial; the share of the allowed error that the first used up."""
-    message = {"op": "run", "offsets": prepared["offsets"], "sizes": prepared["sizes"], "threads": trial.threads}
+    places = {name: prepared[name] for name in ("offsets", "sizes", "fences", "readonly")}
+    message = {"op": "run", **places, "threads": trial.threads}
     timeout_s = judge.limits.call_s + 20 * trial.calls * float(prepared["eager_s"])
     share = 0.0
     for run in range(trial.calls):
         reply = called(runner, message, timeout_s, str(trial))
         if isinstance(reply, Rejected):
             return reply
+        if trial.outside and reply.get("status") != 0:
+            return 0.0
+        if trial.outside:
+            reason = f"it accepts an index that eager refuses ({trial})"
+            return Rejected(stage=Stage.NUMERICS, reason=reason, diagnosis="check indices, and return another value than 0")
         if reply.get("status") != 0:
             reason = f"the kernel returned {reply.get('status')!r}"[:200]
             return Rejected(stage=Stage.RUN, reason=reason, diagnosis=f"on {trial}: a kernel returns 0 when it ran")
         if reply.get("fault"):
-            reason = f"the floating-point mode was changed: {str(reply['fault'])[:200]}"
-            return Rejected(stage=Stage.MUTATION, reason=reason, diagnosis="the whole program would compute in that mode")
+            reason = f"{str(reply['fault'])[:300]} ({trial})"
+            return Rejected(stage=Stage.MUTATION, reason=reason, diagnosis="a kernel leaves its process as it found it")
         found = judge.ask({"op": "check", "run": run, "again": run + 1 < trial.calls})
         if "wrong" in found:
             stage, reason, diagnosis = found["wrong"]
-            off = ", inputs one element off alignment" if trial.shift else ""
-            return Rejected(stage=Stage(stage), reason=reason + off, diagnosis=diagnosis)
+            return Rejected(stage=Stage(stage), reason=reason + trial.circumstances, diagnosis=diagnosis)
         share = max(share, float(found["share"]))
     return share

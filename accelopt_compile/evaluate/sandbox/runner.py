@@ -3,9 +3,9 @@ what it is asked; no seed, no right answer, no verdict ever comes here."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from accelopt_compile.evaluate.baseline import Baselines
 from accelopt_compile.evaluate.bench import Bench
 from accelopt_compile.evaluate.buffers import mapped
+from accelopt_compile.evaluate.sandbox import hygiene
 from accelopt_compile.records import Artifact, Workload
 
 
@@ -24,6 +25,9 @@ class Runner:
         self._baselines, self._walls = baselines, walls
         self._kernel: Any = None
         self._bench: Bench | None = None
+        self._pages = hygiene.Pages(self._memory.data_ptr())
+        self._threads_before = hygiene.threads()
+        self._most_threads = 1
         torch.set_grad_enabled(False)
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,6 +36,8 @@ class Runner:
             case "load":
                 module, _, attribute = message["backend"].partition(":")
                 backend = getattr(importlib.import_module(module), attribute)()
+                if message["verifies"]:
+                    hygiene.forget_freed_memory()
                 self._kernel = backend.load(Artifact(**message["artifact"]))
                 return {"walls": dict(self._walls)}
             case "run":
@@ -46,15 +52,27 @@ class Runner:
                 assert self._bench is not None
                 self._bench.run(message["side"], message["count"])
                 return {}
+            case "fresh":
+                assert self._bench is not None
+                return {"times": self._bench.fresh(message["side"], message["count"])}
         return {"error": f"unknown request {message['op']!r}"}
 
     def run(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """One call of the kernel on the arena. {"status": what it returned} and, where it left the processor in another
-        floating-point mode, {"fault": which}: that would change the results of the whole program."""
+        """One call of the kernel on the arena. {"status": what it returned} and "fault": what it did to the process that
+        its results do not show, "" for nothing."""
         base = self._memory.data_ptr()
         pointers = [base + offset for offset in message["offsets"]]
-        status = int(self._kernel(pointers, message["sizes"], message["threads"]))
-        return {"status": status, "fault": _float_mode()}
+        threads = int(message["threads"])
+        self._most_threads = max(self._most_threads, threads)
+        self._pages.close(message["fences"], message["readonly"])
+        hygiene.scrub_stack()
+        status, changed = _called(self._kernel, pointers, message["sizes"], threads)
+        fault = hygiene.float_mode() and f"the floating-point mode was changed: {hygiene.float_mode()}"
+        if changed:
+            fault = "the arrays of its arguments were changed"
+        if (started := hygiene.threads() - self._threads_before) >= self._most_threads > 0:
+            fault = f"it started {started} threads beside its own, told to use {self._most_threads} in all"
+        return {"status": status, "fault": fault}
 
     def bench(self, message: Mapping[str, Any]) -> Bench:
         if self._bench is None:
@@ -71,13 +89,13 @@ class Runner:
         return self._bench
 
 
-def _float_mode() -> str:
-    """What the floating-point mode does wrong: "" when it rounds to nearest and keeps subnormal numbers."""
-    one, half_ulp, smallest = math.ldexp(1.0, 0), math.ldexp(1.0, -53), math.ldexp(1.0, -1022)  # folded, if written out
-    if smallest / math.ldexp(1.0, 1) == 0.0:
-        return "subnormal results are flushed to zero"
-    if math.ldexp(1.0, -1074) * math.ldexp(1.0, 600) == 0.0:
-        return "subnormal operands are taken for zero"
-    if one + half_ulp != one or -one - half_ulp != -one or (one + 2 * half_ulp) + half_ulp == one + 2 * half_ulp:
-        return "rounding is not to nearest"
-    return ""
+def _called(kernel: Any, pointers: Sequence[int], sizes: Sequence[int], threads: int) -> tuple[int, bool]:
+    """(what it returned, whether it wrote to its arrays of pointers and sizes). Kernels that are no C functions get lists."""
+    function = getattr(kernel, "function", None)
+    if function is None:
+        return int(kernel(list(pointers), list(sizes), threads)), False
+    tensors = (ctypes.c_void_p * len(pointers))(*pointers)
+    symbols = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+    before = bytes(tensors), bytes(symbols)
+    status = int(function(ctypes.addressof(tensors), ctypes.addressof(symbols), threads))
+    return status, before != (bytes(tensors), bytes(symbols))
