@@ -28,7 +28,7 @@ def doctor(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     findings = [machine.interpreter(), machine.torch_installed(), machine.compiler(), machine.cpu(), machine.threads()]
     findings += backend_findings()
-    findings += [openmp(), *store_findings()]
+    findings += [disassembler(), openmp(), *store_findings()]
     settings = settings_in_force()
     failed = [f for f in findings if f.state == "fail"]
     out.result(
@@ -73,6 +73,17 @@ def backend_findings() -> list[Finding]:
         else:
             found.append(Finding(name=f"backend {name}", state="ok", value=f"ready, {answer.target}"))
     return found
+
+
+def disassembler() -> Finding:
+    """Whether the instructions of built kernels are looked at before they are loaded."""
+    from accelopt_backends.cpp.instructions import disassembler as found
+
+    tool = found()
+    if tool is not None:
+        return Finding(name="disassembler", state="ok", value=tool)
+    advice = "install binutils (objdump) or llvm: kernels are then also searched for system calls, clocks and computed jumps"
+    return Finding(name="disassembler", state="warn", value="none", advice=advice)
 
 
 def openmp() -> Finding:
