@@ -28,7 +28,7 @@ def doctor(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     findings = [machine.interpreter(), machine.torch_installed(), machine.compiler(), machine.cpu(), machine.threads()]
     findings += backend_findings()
-    findings += [walls(), openmp(), *store_findings()]
+    findings += [walls(), disassembler(), openmp(), *store_findings()]
     settings = settings_in_force()
     failed = [f for f in findings if f.state == "fail"]
     out.result(
@@ -86,6 +86,17 @@ def walls() -> Finding:
     advice = "kernels from others are judged without them: " + "; ".join(f"{name}: {why}" for name, why in missing.items())
     standing = ", ".join(name for name in NAMES if not found[name]) or "no walls"
     return Finding(name="sandbox", state="warn", value=f"{standing}; missing: {', '.join(missing)}", advice=advice)
+
+
+def disassembler() -> Finding:
+    """Whether the instructions of built kernels are looked at before they are loaded."""
+    from accelopt_backends.cpp.instructions import disassembler as found
+
+    tool = found()
+    if tool is not None:
+        return Finding(name="disassembler", state="ok", value=tool)
+    advice = "install binutils (objdump) or llvm: kernels are then also searched for system calls, clocks and computed jumps"
+    return Finding(name="disassembler", state="warn", value="none", advice=advice)
 
 
 def openmp() -> Finding:

@@ -57,6 +57,10 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "constructor in brackets": ("[[gnu::constructor]] void f();", "the attribute constructor"),
     "constructor among others": ("__attribute__((noinline, __constructor__(101))) void f();", "the attribute __constructor__"),
     "attribute by macro": ("#define A(x) __attribute__((x))\nA(constructor) void f();", "the attribute x"),
+    "attribute in two pieces": (
+        "#define A __attribute__\nint f();\nA((constructor)) void g();",
+        "an attribute without its list",
+    ),
     "section": ('__attribute__((section(".init_array"))) void* p;', "the attribute section"),
     "static variable": ("static int calls = 0;", "state that survives a call"),
     "static array": ("static float memory[1 << 20];", "state that survives a call"),

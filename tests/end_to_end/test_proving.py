@@ -105,6 +105,22 @@ def test_a_store_that_others_can_write_is_a_layer(model_and_input: Any, tmp_path
     pipeline._stores.cache_clear()
 
 
+def remembering(seed: KernelSource) -> KernelSource:
+    """A kernel with state where the text's screen does not look."""
+    entry = 'extern "C" int accelopt_kernel(void* const*, const long*, long) { return ++calls > 0; }'
+    return replace(seed, text=f"namespace {{ int calls; }}\n{entry}\n")
+
+
+def test_a_stored_kernel_passes_the_object_screen_in_the_users_process() -> None:
+    """Nothing in the record tells that it keeps state; what is built from it is refused, and the region runs in eager."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x, source=remembering)
+        with pytest.warns(kernels.KernelFellBack, match="ObjectRefused: the built object is refused: .bss holds"):
+            assert "HIT" == compiled(model, x, mode="apply")[0]
+    assert not [p for p in planting.bench().store.build_dir("x", "y").parents[1].rglob("*.so") if len(p.stem) == 64]
+
+
 def test_whose_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours alone: no layers. Writable by a group: below the user's own. No own place: below the memory of this process."""
     root, mine = tmp_path / "root", tmp_path / "mine"

@@ -173,6 +173,8 @@ def _place(code: Code, word: str) -> int:
 def _attributes(code: Code) -> Iterator[Found]:
     """Every name in `__attribute__((...))` and `[[...]]` must be known."""
     for match in re.finditer(r"__attribute__\s*|\[\s*\[", code.text):
+        if match[0][0] == "_" and not code.text.startswith("((", match.end()):
+            yield match.start(), "an attribute without its list", "__attribute__((name)) in one piece"
         inside = _inside(code.text, match.end() if match[0][0] == "_" else match.start())
         for name in re.split(r"[,\s]+", re.sub(r"\bgnu\s*::", "", inside)):
             if name and name.strip("_") not in _ATTRIBUTES:

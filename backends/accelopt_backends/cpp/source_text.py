@@ -32,6 +32,10 @@ _STRINGS = (
 """Where a string literal may stand, and which."""
 
 
+ENOUGH = 100
+"""Faults after which nobody reads on."""
+
+
 @dataclass(frozen=True)
 class Code:
     """`text` has the joined source's length; `splices` are the places in it where lines were joined."""
@@ -64,6 +68,8 @@ def read(source: str) -> Code:
         fault = _literal_fault(text, start, found) if found[0] in "\"'" else _comment_fault(found)
         if fault:
             faults.append((start, *fault))
+            if len(faults) > ENOUGH:
+                break  # refused in any case
         kept += [text[last:start], found if found == '"C"' else _BLANK.sub(" ", found)]
         last = match.end()
     kept.append(text[last:])
