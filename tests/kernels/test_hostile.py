@@ -1,0 +1,66 @@
+"""Every hostile or wrong kernel of the folder falls, at the stage and for the reason that its header says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accelopt_compile.evaluate import Evaluator
+from accelopt_compile.records import Rejected, Stage
+
+from .corpus import FOLDER, KEYS, Sample, header, samples
+from .workloads import NAMES
+
+WALLS: frozenset[str] = frozenset()
+"""Walls that stand: "object" (CppBackend.build reads what it built), "text" (the screen reads tokens, not lines)."""
+
+SAMPLES = samples("hostile")
+TRITON = sorted((FOLDER / "triton_hostile").glob("*.py"))
+
+
+def marks(sample: Sample) -> list[pytest.MarkDecorator]:
+    """A wall that does not stand yet skips a kernel, which is then not run; an open hole must fail until it is closed."""
+    if "wall" in sample.header and sample.header["wall"] not in WALLS:
+        return [pytest.mark.skip(reason=f"waits for the {sample.header['wall']} wall")]
+    if "open" in sample.header:
+        return [pytest.mark.xfail(strict=True, reason=f"open: {sample.header['open']}")]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "sample"),
+    [pytest.param(s.workload, s, id=f"{s.workload}-{s.name}", marks=marks(s)) for s in SAMPLES],
+    indirect=["evaluator"],
+)
+def test_a_hostile_kernel_falls_where_it_should(evaluator: Evaluator, sample: Sample) -> None:
+    """Rejected at the stage where it is wrong, for the reason that an author of kernels needs to hear."""
+    verdict = evaluator.evaluate(sample.source, {}, effort="full")
+    assert isinstance(verdict, Rejected), verdict
+    assert sample.stage == verdict.stage, verdict
+    assert sample.header["reason"] in f"{verdict.reason} | {verdict.diagnosis}"
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
+def test_a_header_can_be_read(sample: Sample) -> None:
+    """Each file says what it does, on which workload, and where it must fall."""
+    assert set(sample.header) <= KEYS
+    assert {"attack", "workload", "stage", "reason"} <= set(sample.header)
+    assert sample.workload in NAMES
+    assert sample.header["stage"] in Stage.__members__
+    assert sample.header.get("wall", "text") in ("object", "text")
+
+
+@pytest.mark.parametrize("path", TRITON, ids=lambda p: p.stem)
+def test_a_triton_header_can_be_read(path: Path) -> None:
+    """Sources for a backend to come: data, with the same header."""
+    found = header(path.read_text())
+    assert {"attack", "workload", "stage", "reason"} == set(found)
+    assert found["stage"] in Stage.__members__
+
+
+def test_the_corpus_is_not_empty() -> None:
+    """A glob that finds nothing must not look like a success."""
+    assert len(SAMPLES) >= 200
+    assert len(TRITON) >= 12
+    assert len({s.workload for s in SAMPLES}) >= 20
