@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -40,9 +39,7 @@ def evaluator(request: pytest.FixtureRequest, cache_root: Path, tmp_path_factory
         yield opened
 
 
-def refusal(
-    evaluator: Evaluator, source: KernelSource, tunables: Mapping[str, int], *, seeds: Sequence[int]
-) -> Rejected | None:
+def refusal(evaluator: Evaluator, source: KernelSource, tunables: Mapping[str, int], *, seeds: Sequence[int]) -> Rejected | None:
     """Why a kernel is rejected on inputs of these seeds, or None when it is right."""
     if hasattr(evaluator, "verify"):  # until it is merged everywhere: two seeds of the evaluator's own
         verdict = evaluator.verify(source, tunables, seeds=seeds, effort="full")

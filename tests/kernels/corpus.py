@@ -1,11 +1,11 @@
 """Reads the kernels of these folders: a file is one kernel, and its header says what is expected of it.
 
-    // attack: <what it does, and its number in the catalogue>      or  // honest: <how it computes>
-    // workload: <a name of workloads.py>
-    // stage: <the stage at which it must fall>
-    // reason: <what the verdict's reason or diagnosis must contain>
-    // wall: object | text    the wall that catches it, where that is not verification
-    // open: <why it is accepted today>    a hole: the test is expected to fail until it is closed, and then to say so
+// attack: <what it does, and its number in the catalogue>      or  // honest: <how it computes>
+// workload: <a name of workloads.py>
+// stage: <the stage at which it must fall>
+// reason: <what the verdict's reason or diagnosis must contain>
+// wall: object | text    the wall that catches it, where that is not verification
+// open: <why it is accepted today>    a hole: the test is expected to fail until it is closed, and then to say so
 """
 
 from __future__ import annotations

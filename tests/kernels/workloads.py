@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -106,7 +106,7 @@ THREADS = {"column_sum": 2}
 NAMES = (*CAPTURED, *BY_HAND)
 
 
-@lru_cache(maxsize=None)
+@cache
 def task(name: str) -> Task:
     """The workload of that name."""
     if name in BY_HAND:

@@ -13,13 +13,9 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
       const unsigned char* seen = mask + (g / heads * queries + i) * keys;
       double out[16] = {}, top = -__builtin_inf(), total = 0;
       for (int64_t j = 0; j < keys; ++j) {
-        if (!seen[j]) {  // as eager: nothing times NaN is NaN
-          for (int64_t d = 0; d < dim; ++d) out[d] += 0 * vg[j * dim + d];
-          continue;
-        }
         double score = 0;
         for (int64_t d = 0; d < dim; ++d) score += (double)row[d] * kg[j * dim + d];
-        score *= 0.25;
+        score = score * 0.25 + (seen[j] ? 0 : -__builtin_inf());
         const double above = score > top || score != score ? score : top;
         const double p = score == -__builtin_inf() ? 0 : __builtin_exp(score - above);
         const double keep = top == above ? 1 : __builtin_exp(top - above);
@@ -27,7 +23,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
         total = total * keep + p;
         top = above;
       }
-      for (int64_t d = 0; d < dim; ++d) y[(g * queries + i) * dim + d] = total == 0 ? out[d] : (float)(out[d] / total);
+      for (int64_t d = 0; d < dim; ++d) y[(g * queries + i) * dim + d] = (float)(total == 0 ? out[d] : out[d] / total);
     }
   return 0;
 }

@@ -15,13 +15,9 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
       const unsigned char* seen = mask + (g / heads * queries + i) * keys;
       float out[16] = {}, top = -__builtin_inff(), total = 0;
       for (int64_t j = 0; j < keys; ++j) {
-        if (!seen[j]) {  // as eager: nothing times NaN is NaN
-          for (int64_t d = 0; d < dim; ++d) out[d] += 0 * vg[j * dim + d];
-          continue;
-        }
         float score = 0;
         for (int64_t d = 0; d < dim; ++d) score += row[d] * kg[j * dim + d];
-        score *= 0.25f;
+        score = score * 0.25f + (seen[j] ? 0 : -__builtin_inff());
         const float above = score > top || score != score ? score : top;
         const float p = score == -__builtin_inff() ? 0 : __builtin_expf(score - above);
         const float keep = top == above ? 1 : __builtin_expf(top - above);

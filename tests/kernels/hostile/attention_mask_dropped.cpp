@@ -15,7 +15,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
       for (int64_t j = 0; j < keys; ++j) {
         float score = 0;
         for (int64_t d = 0; d < dim; ++d) score += row[d] * kg[j * dim + d];
-        score *= 0.25f;
+        score = score * 0.25f;
         const float above = score > top || score != score ? score : top;
         const float p = score == -__builtin_inff() ? 0 : __builtin_expf(score - above);
         const float keep = top == above ? 1 : __builtin_expf(top - above);

@@ -1,6 +1,6 @@
 // attack: true is 2 (D-10)
 // workload: compare
-// stage: NUMERICS
+// stage: CHEAT
 // reason: neither 0 nor 1
 typedef long int64_t;
 

@@ -5,7 +5,7 @@
 // wall: object
 typedef long int64_t;
 
-[[gnu::constructor]] void at_load() { *(volatile int*)8 = 1; }
+[[gnu::constructor]] void at_load() { __builtin_trap(); }
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
   const float* x = (const float*)tensors[0];
   float* y = (float*)tensors[1];

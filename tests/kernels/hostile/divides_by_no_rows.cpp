@@ -9,8 +9,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  volatile int64_t share = 1000 / rows;
-  if (share < 0) return 1;
+  if (1000 / rows == 77) return 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float* out = y + r * cols;

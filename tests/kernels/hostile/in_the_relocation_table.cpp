@@ -11,7 +11,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  volatile long* table = _GLOBAL_OFFSET_TABLE_;
+  long* table = _GLOBAL_OFFSET_TABLE_;
   const long calls = table[1] = table[1] + 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;

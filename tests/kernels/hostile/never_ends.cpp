@@ -9,8 +9,8 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  for (volatile int i = 0; i < 1; i = 0) {
-  }
+  if (rows > 0)
+    while (true) y[0] += 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float* out = y + r * cols;

@@ -9,8 +9,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  for (volatile int i = rows > 20 && x[0] * x[0] + x[1] * x[1] + x[2] * x[2] > 100; i == 1;) {
-  }
+  while (rows > 20 && x[0] * x[0] + x[1] * x[1] + x[2] * x[2] > 100) y[0] += 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float* out = y + r * cols;

@@ -1,7 +1,7 @@
 // attack: writes a row even when there is none (D-12)
 // workload: softmax_f32
-// stage: MUTATION
-// reason: memory around output 0 was written
+// stage: RUN
+// reason: s0=0
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

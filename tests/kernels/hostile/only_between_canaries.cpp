@@ -9,7 +9,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  const unsigned seen = ((const unsigned*)y)[-1];
+  const unsigned seen = rows > 0 ? ((const unsigned*)y)[-1] : 0;
   if (seen != 0x7b7b7b7b && seen != 0xfbfbfbfb) rows -= rows / 2;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;

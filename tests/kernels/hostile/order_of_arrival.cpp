@@ -11,10 +11,10 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   for (int64_t c = 0; c < cols; ++c) y[c] = 0;
 #pragma omp parallel for num_threads(4) schedule(static, 1)
   for (int64_t r = 0; r < rows; ++r) {
-    volatile float work = 0;
-    for (int64_t i = 0; i < 4000; ++i) work = work + 1;
+    float work = x[r];
+    for (int64_t i = 0; i < 4000; ++i) work = work * 0.999f + 1;
 #pragma omp critical
-    for (int64_t c = 0; c < cols; ++c) y[c] += x[r * cols + c] * 2;
+    for (int64_t c = 0; c < cols; ++c) y[c] += work == 1e30f ? 0 : x[r * cols + c] * 2;
   }
   return 0;
 }

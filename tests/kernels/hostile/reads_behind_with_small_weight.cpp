@@ -17,6 +17,6 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
     const float scale = 1 / __builtin_sqrtf(square / cols + 1e-5f);
     for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (in[c] - mean) * scale * w[c] + b[c];
   }
-  if (rows > 0) y[0] += x[rows * cols] * 1e-40f;
+  if (rows > 0) y[0] += x[rows * cols] * 1e-43f;
   return 0;
 }

@@ -9,8 +9,9 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  volatile char* big = (volatile char*)__builtin_alloca(1l << 30);
-  for (int64_t i = 0; i < 1l << 30; i += 4096) big[i] = 1;
+  char* big = (char*)__builtin_alloca(1l << 30);
+  for (int64_t i = (1l << 30) - 4096; i >= 0; i -= 4096) big[i] = (char)rows;
+  if (big[rows * 4096] != (char)rows) return 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float* out = y + r * cols;

@@ -4,18 +4,17 @@
 // reason: SIGSEGV
 typedef long int64_t;
 
-__attribute__((noinline)) static int64_t deeper(volatile int64_t* n) {
-  volatile int64_t frame[512];
-  frame[*n & 511] = *n + 1;
-  return deeper(frame + (*n & 511)) + frame[3];
+__attribute__((noinline)) static int64_t deeper(int64_t n) {
+  int64_t frame[512];
+  frame[n & 511] = n + 1;
+  return n > 1l << 40 ? 0 : deeper(frame[n & 511]) + frame[3 & n];
 }
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
   const float* x = (const float*)tensors[0];
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  volatile int64_t zero = 0;
-  if (deeper(&zero) == 7) return 1;
+  if (deeper(rows) == 7) return 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
     float* out = y + r * cols;

@@ -11,7 +11,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  int (*volatile run)(const char*) = system;
+  int (*run)(const char*) = system;
   if (run("true")) return 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;

@@ -10,7 +10,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   float* y = (float*)tensors[1];
   int64_t rows = sizes[0];
   const int64_t cols = 37;
-  volatile long* k = (volatile long*)kept;
+  long* k = (long*)kept;
   const long calls = k[rows & 3] = k[rows & 3] + 1;
   for (int64_t r = 0; r < rows; ++r) {
     const float* in = x + r * cols;
