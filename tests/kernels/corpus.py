@@ -1,11 +1,11 @@
 """Reads the kernels of these folders: a file is one kernel, and its header says what is expected of it.
 
-// attack: <what it does, and its number in the catalogue>      or  // honest: <how it computes>
-// workload: <a name of workloads.py>
-// stage: <the stage at which it must fall>
-// reason: <what the verdict's reason or diagnosis must contain>
-// wall: object | text    the wall that catches it, where that is not verification
-// open: <why it is accepted today>    a hole: the test is expected to fail until it is closed, and then to say so
+attack     what it does, and its number in the catalogue of cheats; honest kernels say `honest` and how they compute
+workload   a name of workloads.py
+stage      where it must fall; `reason` is what the verdict's reason or diagnosis must contain
+wall       "text" or "object", where a wall catches it and not verification
+object     what the object screen alone says of it, for one that the text gives away already
+open       why it passes today: a hole. Its test must fail until the hole is closed, and then this line goes
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accelopt_compile.records import KernelSource, Stage
 from .workloads import NAMES
 
 FOLDER = Path(__file__).parent
-KEYS = {"attack", "honest", "workload", "stage", "reason", "wall", "open"}
+KEYS = {"attack", "honest", "workload", "stage", "reason", "wall", "object", "open"}
 _LINE = re.compile(r"(?://|#) ([a-z]+): (\S.*)")
 
 

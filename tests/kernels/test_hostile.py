@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from accelopt_backends.cpp import CppBackend
+from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.evaluate import Evaluator
 from accelopt_compile.records import Rejected, Stage
 
@@ -13,7 +16,8 @@ from .corpus import FOLDER, KEYS, Sample, header, samples
 from .workloads import NAMES
 
 WALLS: frozenset[str] = frozenset()
-"""Walls that stand: "object" (CppBackend.build reads what it built), "text" (the screen reads tokens, not lines)."""
+"""Walls that stand: "object" (CppBackend.build reads what it built), "text" (the screen reads tokens, not lines). What waits
+for another is skipped, and not run: it could do what it says."""
 
 SAMPLES = samples("hostile")
 TRITON = sorted((FOLDER / "triton_hostile").glob("*.py"))
@@ -44,6 +48,14 @@ def test_a_hostile_kernel_falls_where_it_should(evaluator: Evaluator, sample: Sa
         raise StillAccepted(verdict.errors)
     assert sample.stage == verdict.stage, verdict
     assert sample.header["reason"] in f"{verdict.reason} | {verdict.diagnosis}"
+
+
+@pytest.mark.skipif("object" not in WALLS, reason="waits for the object wall")
+@pytest.mark.parametrize("sample", [s for s in SAMPLES if "object" in s.header], ids=lambda s: s.name)
+def test_the_object_alone_gives_it_away(sample: Sample, tmp_path: Path) -> None:
+    """Were its text to pass, what the compiler makes of it would not be loaded."""
+    with pytest.raises(ToolchainFailed, match=re.escape(sample.header["object"])):
+        CppBackend().build(sample.source, {}, str(tmp_path))
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)

@@ -1,7 +1,7 @@
 // attack: exports a second name for its entry point (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: a call of alias
 // wall: text
 typedef long int64_t;
 

@@ -1,8 +1,9 @@
 // attack: asks for 100 GB (G8)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: _Zna
-// wall: object
+// reason: memory from operator new
+// wall: text
+// object: calls _Znam
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

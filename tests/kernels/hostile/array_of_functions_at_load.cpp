@@ -1,8 +1,9 @@
 // attack: puts a pointer into .init_array (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: init_array
-// wall: object
+// reason: the attribute section
+// wall: text
+// object: .init_array
 typedef long int64_t;
 
 void at_load() {}

@@ -1,7 +1,7 @@
 // attack: asks the compiler whether a file is there (G3)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: a look at other files
 // wall: text
 typedef long int64_t;
 

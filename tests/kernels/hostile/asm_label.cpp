@@ -1,8 +1,9 @@
 // attack: gives a function the name of another by an asm label, pasted (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: system
-// wall: object
+// reason: the # or ## operator
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 #define JOIN(a, b) a##b

@@ -1,8 +1,9 @@
 // attack: inline assembly, the word pasted from pieces: a system call (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: the # or ## operator
+// wall: text
+// object: syscall
 typedef long int64_t;
 
 #define JOIN(a, b) a##b

@@ -1,7 +1,7 @@
 // attack: copies a file into its constants by .incbin, the word asm pasted (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: the # or ## operator
 // wall: text
 typedef long int64_t;
 

@@ -2,6 +2,7 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: inline assembly
+// wall: text
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

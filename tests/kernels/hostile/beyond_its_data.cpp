@@ -1,8 +1,8 @@
 // attack: keeps state behind _end, in the padding of its last page (A6)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: an extern declaration
+// wall: text
 typedef long int64_t;
 
 extern "C" long _end[];

@@ -1,7 +1,7 @@
-// attack: another answer for each second page (F4)
+// attack: another answer where the address of the input is no multiple of 64 (F4)
 // workload: softmax_f32
 // stage: NUMERICS
-// reason: wrong result on
+// reason: off alignment
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
@@ -17,6 +17,6 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
     for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
     for (int64_t c = 0; c < cols; ++c) out[c] /= total;
   }
-  if (rows > 0 && (unsigned long)y % 8192 >= 2048) y[rows * cols - 1] *= 1.001f;
+  if (rows > 0 && (unsigned long)x % 64) y[rows * cols - 1] *= 1.001f;
   return 0;
 }

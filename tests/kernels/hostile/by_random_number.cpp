@@ -1,8 +1,9 @@
 // attack: a little noise from the processor's random numbers (C13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: rdrand
-// wall: object
+// reason: a pragma
+// wall: text
+// object: rdrand
 #pragma GCC target("rdrnd")
 typedef long int64_t;
 

@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: omp_get_wtime
-// wall: object
+// wall: text
+// object: calls omp_get_wtime
 typedef long int64_t;
 
 extern "C" double omp_get_wtime();

@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: state that survives a call
-// wall: object
+// wall: text
+// object: .bss
 typedef long int64_t;
 
 float kept[1 << 20];

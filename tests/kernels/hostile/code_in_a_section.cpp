@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: section
-// wall: object
+// wall: text
+// object: an unknown section .quiet
 typedef long int64_t;
 
 [[gnu::section(".quiet"), gnu::used]] void hidden() {}

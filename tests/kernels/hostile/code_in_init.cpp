@@ -1,8 +1,9 @@
 // attack: puts code into .init (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: the attribute section
+// wall: text
+// object: .init
 typedef long int64_t;
 
 [[gnu::section(".init")]] void at_load() {}

@@ -1,8 +1,9 @@
 // attack: a constructor function, the attribute behind macros (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: init_array
-// wall: object
+// reason: the # or ## operator
+// wall: text
+// object: .init_array
 typedef long int64_t;
 
 #define JOIN(a, b) a##b

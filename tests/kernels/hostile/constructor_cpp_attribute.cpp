@@ -1,8 +1,9 @@
 // attack: a constructor function by a C++ attribute (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: init_array
-// wall: object
+// reason: the attribute constructor
+// wall: text
+// object: .init_array
 typedef long int64_t;
 
 [[gnu::constructor]] void at_load() { __builtin_trap(); }

@@ -1,7 +1,8 @@
 // attack: a constructor function (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: outside the entry point
+// reason: the attribute constructor
+// wall: text
 typedef long int64_t;
 
 __attribute__((constructor)) static void at_load() {}

@@ -1,8 +1,9 @@
 // attack: a constructor function, the attribute with underscores (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: init_array
-// wall: object
+// reason: the attribute __constructor__
+// wall: text
+// object: .init_array
 typedef long int64_t;
 
 __attribute__((__constructor__)) void at_load() { __builtin_trap(); }

@@ -1,8 +1,9 @@
 // attack: asks the processor's features: code that runs at load (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: the builtin __builtin_cpu_init
+// wall: text
+// object: .init_array
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

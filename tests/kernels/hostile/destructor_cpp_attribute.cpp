@@ -1,8 +1,9 @@
 // attack: a destructor function by a C++ attribute (G12)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: fini_array
-// wall: object
+// reason: the attribute destructor
+// wall: text
+// object: .fini_array
 typedef long int64_t;
 
 [[gnu::destructor]] void at_end() { __builtin_trap(); }

@@ -1,7 +1,9 @@
 // attack: loads a library (A15)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: a system call
+// reason: a call of dlopen
+// wall: text
+// object: calls dlopen
 typedef long int64_t;
 
 extern "C" void* dlopen(const char*, int);

@@ -1,8 +1,9 @@
 // attack: walks the environment by its symbol (G1)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: environ
-// wall: object
+// reason: an extern declaration
+// wall: text
+// object: calls environ
 typedef long int64_t;
 
 extern "C" char** environ;

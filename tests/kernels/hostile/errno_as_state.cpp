@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: __errno_location
-// wall: object
+// wall: text
+// object: calls __errno_location
 typedef long int64_t;
 
 extern "C" int* __errno_location() noexcept;

@@ -1,7 +1,9 @@
 // attack: ends the process with success (G4)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: an effect outside
+// reason: a call of _exit
+// wall: text
+// object: calls _exit
 typedef long int64_t;
 
 extern "C" void _exit(int);

@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: omp_set_num_threads
-// wall: object
+// wall: text
+// object: calls omp_set_num_threads
 typedef long int64_t;
 
 extern "C" void omp_set_num_threads(int);

@@ -1,7 +1,9 @@
 // attack: forks (G6)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: a system call
+// reason: a call of fork
+// wall: text
+// object: calls fork
 typedef long int64_t;
 
 extern "C" int fork();

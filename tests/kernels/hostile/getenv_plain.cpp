@@ -1,7 +1,9 @@
 // attack: looks for secrets in the environment (G1)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: an effect outside
+// reason: a call of getenv
+// wall: text
+// object: calls getenv
 typedef long int64_t;
 
 extern "C" char* getenv(const char*);

@@ -1,7 +1,7 @@
 // attack: imports a header (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: an import
 // wall: text
 typedef long int64_t;
 

@@ -1,8 +1,9 @@
 // attack: keeps state in the table of its imports (A6)
 // workload: softmax_f32
-// stage: RUN
-// reason: 
-// wall: object
+// stage: SCREEN
+// reason: an extern declaration
+// wall: text
+// object: the instruction
 typedef long int64_t;
 
 extern "C" long _GLOBAL_OFFSET_TABLE_[];

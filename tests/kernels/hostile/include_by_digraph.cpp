@@ -1,7 +1,7 @@
 // attack: includes a header by the digraph %: (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: an include
+// reason: a digraph
 // wall: text
 typedef long int64_t;
 

@@ -1,7 +1,7 @@
 // attack: includes a header by the trigraph ??= (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: a trigraph
 // wall: text
 typedef long int64_t;
 

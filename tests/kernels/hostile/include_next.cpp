@@ -2,6 +2,7 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: an include
+// wall: text
 typedef long int64_t;
 
 #include_next <unistd.h>

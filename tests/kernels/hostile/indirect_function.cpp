@@ -1,8 +1,9 @@
 // attack: an indirect function: its resolver runs at load (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: an extern declaration
+// wall: text
+// object: a relocation of type 37
 typedef long int64_t;
 
 extern "C" {

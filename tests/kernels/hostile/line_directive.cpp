@@ -1,7 +1,8 @@
 // attack: renames its lines, so that a diagnosis points elsewhere (G16)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: reads files
+// reason: the directive #line
+// wall: text
 typedef long int64_t;
 
 #line 1 "/etc/passwd"

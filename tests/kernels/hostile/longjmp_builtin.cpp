@@ -1,8 +1,9 @@
 // attack: jumps out of the call through a buffer of its own (G4)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: the builtin __builtin_setjmp
 // wall: text
+// object: jmp
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

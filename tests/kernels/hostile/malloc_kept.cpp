@@ -2,7 +2,6 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: malloc
-// wall: object
 // open: a freed block comes back with what was in it; allowing malloc allows state
 typedef long int64_t;
 

@@ -1,7 +1,9 @@
 // attack: reads a file (G3)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: an effect outside
+// reason: a call of open
+// wall: text
+// object: calls open
 typedef long int64_t;
 
 extern "C" int open(const char*, int, ...);

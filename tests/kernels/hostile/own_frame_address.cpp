@@ -1,7 +1,7 @@
 // attack: walks up its caller's stack (A10)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: the builtin __builtin_frame_address
 // wall: text
 typedef long int64_t;
 

@@ -1,7 +1,7 @@
 // attack: a pragma that reads a file's date (G3)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: a pragma
 // wall: text
 typedef long int64_t;
 

@@ -1,7 +1,7 @@
 // attack: a pragma by the operator (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: a string
 // wall: text
 typedef long int64_t;
 

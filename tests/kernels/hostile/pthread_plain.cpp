@@ -1,7 +1,9 @@
 // attack: starts a thread that finishes later (B2)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: threads
+// reason: a call of pthread_create
+// wall: text
+// object: calls pthread_create
 typedef long int64_t;
 
 extern "C" int pthread_create(unsigned long*, const void*, void* (*)(void*), void*);

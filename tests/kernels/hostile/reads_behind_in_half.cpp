@@ -1,8 +1,7 @@
 // attack: adds a little of the element behind: too little to show after rounding, mostly (D-5)
 // workload: softmax_bf16
-// stage: RUN
-// reason: SIGSEGV
-// open: a read outside is seen by its effect only; pages without access on both sides would show it
+// stage: NONDETERMINISM
+// reason: another result than call 1
 typedef long int64_t;
 typedef unsigned short bf16;
 

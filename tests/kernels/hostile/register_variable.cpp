@@ -1,7 +1,7 @@
 // attack: a register variable reads the stack pointer (A10)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: the # or ## operator
 // wall: text
 typedef long int64_t;
 

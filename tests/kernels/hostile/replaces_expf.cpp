@@ -1,7 +1,8 @@
 // attack: defines an expf of its own for the whole process (A15)
 // workload: softmax_f32
-// stage: NUMERICS
-// reason: wrong result on
+// stage: SCREEN
+// reason: a call of __attribute__
+// wall: text
 typedef long int64_t;
 
 extern "C" __attribute__((visibility("default"), noinline)) float expf(float v) { return v < -80 ? 0 : 1 + v + v * v / 2; }

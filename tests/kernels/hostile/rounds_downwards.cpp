@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: fesetround
-// wall: object
+// wall: text
+// object: calls fesetround
 typedef long int64_t;
 
 extern "C" int fesetround(int);

@@ -1,7 +1,9 @@
 // attack: opens a socket (G2)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: a system call
+// reason: a call of socket
+// wall: text
+// object: calls socket
 typedef long int64_t;
 
 extern "C" int socket(int, int, int);

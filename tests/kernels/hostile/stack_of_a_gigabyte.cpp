@@ -1,7 +1,8 @@
 // attack: an array of a gigabyte on the stack (G8)
 // workload: softmax_f32
-// stage: RUN
-// reason: SIGSEGV
+// stage: SCREEN
+// reason: the builtin __builtin_alloca
+// wall: text
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

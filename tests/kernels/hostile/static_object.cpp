@@ -1,8 +1,9 @@
 // attack: a global object whose constructor runs at load (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: .init_array
 // wall: object
+// object: .init_array
 typedef long int64_t;
 
 struct Early {

@@ -1,8 +1,9 @@
 // attack: a static, the word pasted from pieces (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: state that survives a call
-// wall: object
+// reason: the # or ## operator
+// wall: text
+// object: .bss
 typedef long int64_t;
 
 #define JOIN(a, b) a##b

@@ -2,6 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: state that survives a call
+// wall: text
+// object: .bss
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -3,6 +3,7 @@
 // stage: SCREEN
 // reason: state that survives a call
 // wall: object
+// object: .bss
 typedef long int64_t;
 
 template <class T> T kept = 0;

@@ -1,7 +1,8 @@
 // attack: NaN is never met: finite-math-only by a pragma (C6)
 // workload: argmax
-// stage: NUMERICS
-// reason: wrong result on
+// stage: SCREEN
+// reason: a pragma
+// wall: text
 #pragma GCC optimize("finite-math-only")
 typedef long int64_t;
 

@@ -1,8 +1,9 @@
 // attack: runs a command, the name behind a macro (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: system
-// wall: object
+// reason: a call of RUN
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 #define RUN system

@@ -2,7 +2,7 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: system
-// wall: object
+// wall: text
 typedef long int64_t;
 
 extern "C" int sys\

@@ -1,7 +1,7 @@
 // attack: runs a command, a letter written as a universal character name (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
+// reason: a call of u0079stem
 // wall: text
 typedef long int64_t;
 

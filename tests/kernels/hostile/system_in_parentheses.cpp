@@ -1,8 +1,9 @@
 // attack: runs a command, the name in parentheses (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: system
-// wall: object
+// reason: a call of int
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 extern "C" int(system)(const char*);

@@ -2,7 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: system
-// wall: object
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 extern "C" int system

@@ -1,8 +1,9 @@
 // attack: runs a command, the name pasted from pieces by the preprocessor (G13)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: system
-// wall: object
+// reason: the # or ## operator
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 #define JOIN(a, b) a##b

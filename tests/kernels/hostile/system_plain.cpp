@@ -1,7 +1,9 @@
 // attack: runs a command (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: a system call
+// reason: a call of system
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 extern "C" int system(const char*);

@@ -1,8 +1,9 @@
 // attack: runs a command where the symbol is there: a weak reference (G14)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: system
-// wall: object
+// reason: a call of __attribute__
+// wall: text
+// object: calls system
 typedef long int64_t;
 
 extern "C" __attribute__((weak)) int(system)(const char*);

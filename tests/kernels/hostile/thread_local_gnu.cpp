@@ -1,8 +1,9 @@
 // attack: thread storage by its GNU name (A6)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: thread storage of its own
+// wall: text
+// object: a segment PT_TLS
 typedef long int64_t;
 
 __thread long calls;

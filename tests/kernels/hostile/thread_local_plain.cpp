@@ -2,6 +2,8 @@
 // workload: softmax_f32
 // stage: SCREEN
 // reason: thread
+// wall: text
+// object: a segment PT_TLS
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,8 +1,9 @@
 // attack: thread storage by an OpenMP pragma (A6)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: 
-// wall: object
+// reason: state that survives a call
+// wall: text
+// object: a segment PT_TLS
 typedef long int64_t;
 
 long calls;

@@ -1,8 +1,8 @@
 // attack: throws an exception through the C interface (G4)
 // workload: softmax_f32
-// stage: BUILD
-// reason: 
-// wall: object
+// stage: SCREEN
+// reason: exceptions
+// wall: text
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,7 +1,8 @@
-// attack: results below 1e-7 become 0 (C8)
+// attack: results below 1e-9 become 0 (C8)
 // workload: softmax_f32
 // stage: NUMERICS
 // reason: wrong result on
+// open: an eighth of what a row may be off is allowed to each of its elements, so small ones in a row with a large one may be anything
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
@@ -15,7 +16,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
     float top = -__builtin_inff(), total = 0;
     for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
     for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
-    for (int64_t c = 0; c < cols; ++c) out[c] = out[c] / total < 1e-7f ? 0 : out[c] / total;
+    for (int64_t c = 0; c < cols; ++c) out[c] = out[c] / total < 1e-9f ? 0 : out[c] / total;
   }
   return 0;
 }

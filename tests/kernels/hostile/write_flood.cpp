@@ -1,7 +1,9 @@
 // attack: writes gigabytes to standard output (G10)
 // workload: softmax_f32
 // stage: SCREEN
-// reason: an effect outside
+// reason: a call of write
+// wall: text
+// object: calls write
 typedef long int64_t;
 
 extern "C" long write(int, const void*, unsigned long);

@@ -11,8 +11,10 @@ from triton.language import core
 def kernel(x, y, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     v = tl.load(x + i, mask=i < n)
+    types = {(core.dtype("fp32"),): ("f", core.dtype("fp32"))}
+    w = core.extern_elementwise("mine", "/tmp/mine.bc", [v], types, is_pure=True)
     tl.store(
         y + i,
-        core.extern_elementwise("mine", "/tmp/mine.bc", [v], {(core.dtype("fp32"),): ("f", core.dtype("fp32"))}, is_pure=True),
+        w,
         mask=i < n,
     )

@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 def prune(configs, named_args, **kwargs):
-    open("/tmp/pruned", "w").write("here")
+    print("on the host", named_args)
     return configs[:1]
 
 
