@@ -5,6 +5,7 @@ AccelOptError
 ├── InvalidOption       a setting with a value it cannot take
 ├── UsageError          a command line that names something that is not there
 ├── ToolchainFailed     a compiler ran and failed; carries its trimmed output
+│   └── ObjectRefused   what it built has more in it than a kernel may have
 ├── ToolchainMissing    no usable compiler; carries how to get one
 ├── DamagedEntry        a cache file that is not what its name says
 ├── InvalidRecord       JSON that does not describe the record it claims to be
@@ -47,6 +48,10 @@ class ToolchainFailed(AccelOptError):
     def __init__(self, message: str, *, diagnosis: str = "") -> None:
         super().__init__(message)
         self.diagnosis = diagnosis
+
+
+class ObjectRefused(ToolchainFailed):
+    """A toolchain built something that must not be loaded. The message says what was found in it, `diagnosis` what to write."""
 
 
 class ToolchainMissing(AccelOptError):

@@ -20,8 +20,9 @@ from torch.fx import GraphModule
 
 from accelopt_backends.base import Backend, Missing, Ready
 from accelopt_cache.kernel_store import Store
+from accelopt_cache.layers import open_layers
 from accelopt_cache.reuse import reuse
-from accelopt_compile import outcomes, winners
+from accelopt_compile import outcomes, proving, winners
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.evaluate.evaluate import warm as warm_evaluator
@@ -104,9 +105,11 @@ def bench_for(settings: Settings) -> Bench:
             why.append(f"{name}: {ready.why}; {ready.how}")
             continue
         threads = settings.threads or torch.get_num_threads()
+        store, layers = _stores(settings.cache_dir)
         return Bench(
             settings=settings,
-            store=_store(settings.cache_dir),
+            store=store,
+            layers=layers,
             backend=backend,
             target=ready.target,
             environment=environment_of(ready, threads),
@@ -116,9 +119,9 @@ def bench_for(settings: Settings) -> Bench:
 
 
 @functools.lru_cache(maxsize=8)
-def _store(root: str | None) -> Store:
-    """One store a root and process, so that what an unwritable disk did not take is still there for the next graph."""
-    return Store.open(root)
+def _stores(root: str | None) -> tuple[Store, tuple[Store, ...]]:
+    """The same ones for a root all over a process, so that what an unwritable disk did not take is there for the next graph."""
+    return open_layers(root)
 
 
 def environment_of(ready: Ready, threads: int) -> dict[str, str]:
@@ -183,7 +186,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
 def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
     """Baselines of the hottest regions, compiled side by side before the first is timed: on two cores one after another
     would cost most of the budget in waiting for a compiler."""
-    from accelopt_compile.evaluate.evaluate import prepare_baselines
+    from accelopt_compile.evaluate.advance import prepare_baselines
 
     hottest = sorted(sites, key=lambda s: -s.cost)[: min(PREPARED, bench.settings.max_regions)]
     together = sha256_text(" ".join(s.workload.digest for s in hottest))
@@ -291,6 +294,10 @@ def _tuned(site: Site, bench: Bench, budget: Budget, seconds: float, decided: De
             return known
         if (seconds := min(seconds, budget.remaining_s)) < LEAST_SLICE_S:
             return _report(site, "MISS", reason="the time budget is spent")
+        if (found_one := _proven(site, bench, decided)) is not None:
+            return found_one
+        if (seconds := min(seconds, budget.remaining_s)) < LEAST_SLICE_S:
+            return _report(site, "MISS", reason="the time budget is spent")
         log.info("searching %s x%d, at most %.0f s", operators(site.workload), site.count, seconds)
         found = tune(bench, site.workload, site.binding, budget.slice(seconds=seconds))
     if found.record is None:
@@ -301,12 +308,31 @@ def _tuned(site: Site, bench: Bench, budget: Budget, seconds: float, decided: De
     return _report(site, "TUNED", found.record, seconds=found.seconds)
 
 
+def _proven(site: Site, bench: Bench, decided: Decided) -> RegionReport | None:
+    """A stored kernel of another environment, or of others, proven here and now; None when there is none that holds."""
+    digest, started = site.workload.digest, time.monotonic()
+    waiting = proving.unproven(bench, digest, site.binding, max_distance=HIT_DISTANCE)
+    if waiting is None:
+        return None
+    record = proving.prove(bench, site.workload, site.binding, waiting)
+    if isinstance(record, str):
+        log.info("a stored kernel for %s is not used: %s", operators(site.workload), record)
+        return None
+    decided.winners[site.choice] = winner_of(record, site.workload)
+    return _report(site, "HIT", record, reason=f"proven again: {waiting.why}", seconds=time.monotonic() - started)
+
+
 def _miss(site: Site, bench: Bench, searched: int) -> RegionReport:
     if bench.settings.mode == "apply":
-        return _report(site, "MISS", reason="mode is apply")
-    if searched >= bench.settings.max_regions:
-        return _report(site, "MISS", reason=f"max_regions is {bench.settings.max_regions}")
-    return _report(site, "MISS", reason="the time budget is spent")
+        reason = "mode is apply"
+    elif searched >= bench.settings.max_regions:
+        reason = f"max_regions is {bench.settings.max_regions}"
+    else:
+        reason = "the time budget is spent"
+    waiting = proving.unproven(bench, site.workload.digest, site.binding, max_distance=HIT_DISTANCE)
+    if waiting is not None:
+        reason += f"; a stored kernel has to be proven here first ({waiting.why}): compile once in mode tune"
+    return _report(site, "MISS", reason=reason)
 
 
 def _report(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import keyword
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -33,15 +34,21 @@ Binding = Mapping[str, int]
 
 DTYPES = ("f64", "f32", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "b8")
 
+_SYMBOL = re.compile(r"s\d{1,6}")
 _EXPRESSION = re.compile(r"[s0-9 +\-*/%()]+")
+
+
+def _arithmetic(dim: str) -> bool:
+    """Whether an expression may be evaluated: sums, products and quotients; a power could take for ever."""
+    return len(dim) <= 500 and "**" not in dim and _EXPRESSION.fullmatch(dim) is not None
 
 
 def evaluate_dim(dim: Dim, binding: Binding) -> int:
     """The integer value of `dim` under `binding`. Raises InvalidRecord for anything but arithmetic on known symbols."""
     if isinstance(dim, int):
         return dim
-    if not _EXPRESSION.fullmatch(dim):
-        raise InvalidRecord(f"dimension {dim!r} is not arithmetic over symbols")
+    if not _arithmetic(dim):
+        raise InvalidRecord(f"dimension {dim[:80]!r} is not arithmetic over symbols")
     try:
         value = eval(dim, {"__builtins__": {}}, dict(binding))  # only [s0-9+-*/%()] gets here
     except (NameError, SyntaxError, ZeroDivisionError, TypeError) as failure:
@@ -181,7 +188,14 @@ class Workload:
             raise InvalidRecord(f"not a workload: {type(failure).__name__} {failure}") from failure
 
     def _checked(self) -> Workload:
-        """Itself. Raises InvalidRecord for an alias of tensors that cannot share memory."""
+        """Itself. Raises InvalidRecord for names that are none (they become Python), and for an alias of tensors that cannot
+        share memory."""
+        for name in self.symbols:
+            if not _SYMBOL.fullmatch(name):
+                raise InvalidRecord(f"{name[:80]!r} is not a symbol")
+        for name, _ in (pair for node in self.nodes for pair in node.kwargs):
+            if not name.isidentifier() or keyword.iskeyword(name):
+                raise InvalidRecord(f"{name[:80]!r} is not the name of an argument")
         for out, given in self.aliases:
             if not (0 <= out < len(self.outputs) and 0 <= given < len(self.inputs)):
                 raise InvalidRecord(f"alias ({out}, {given}) of tensors that are not there")
@@ -209,8 +223,8 @@ def _spec_json(s: TensorSpec) -> list[Any]:
 
 def _dims_from(values: Any) -> tuple[Dim, ...]:
     for v in values:
-        if isinstance(v, bool) or not isinstance(v, int | str) or (isinstance(v, str) and not _EXPRESSION.fullmatch(v)):
-            raise InvalidRecord(f"{v!r} is not a dimension")
+        if isinstance(v, bool) or not isinstance(v, int | str) or (isinstance(v, str) and not _arithmetic(v)):
+            raise InvalidRecord(f"{str(v)[:80]!r} is not a dimension")
     return tuple(values)
 
 
@@ -268,7 +282,9 @@ def _arg_from(data: Any) -> Arg:
             case "sym":
                 return SymbolArg(_dims_from([str(value)])[0])  # type: ignore[arg-type]
             case "dtype":
-                return DtypeArg(str(value))
+                if value not in DTYPES:
+                    raise InvalidRecord(f"unknown dtype {value!r}")
+                return DtypeArg(value)
             case "f":
                 return float.fromhex(value)
         raise InvalidRecord(f"unknown argument kind {kind!r}")

@@ -15,7 +15,7 @@ from accelopt_cache.kernel_store import Store
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.family import kind_of
-from accelopt_compile.records import Binding, Record, Workload
+from accelopt_compile.records import Accepted, Binding, Record, Workload
 from accelopt_compile.resuming import events_of, state_of
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
@@ -27,7 +27,8 @@ log = logging.getLogger("accelopt_compile.tuning")
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Where searches run: the backend, its target and environment, the store, threads, and the settings."""
+    """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
+    (`accelopt_cache.layers`), threads, and the settings."""
 
     settings: Settings
     store: Store
@@ -35,6 +36,7 @@ class Bench:
     target: str
     environment: Mapping[str, str]
     threads: int
+    layers: tuple[Store, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +140,18 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
             "evaluated": result.evaluated,
             "rejected": dict(result.rejected),
             "seconds": round(result.seconds, 3),
+            **({} if best is None else judged(best.verdict)),
         },
         created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
     )
-    bench.store.put(record, workload)
+    for store in (bench.store, *(layer for layer in bench.layers if layer.writable)):
+        store.put(record, workload)
     return record
+
+
+def judged(verdict: Accepted) -> dict[str, str]:
+    """Under which guard a kernel was judged: what a record keeps of it."""
+    return {name: str(verdict.features.get(name, "not made")) for name in ("object_screen", "walls")}
 
 
 _SHAPELESS = {

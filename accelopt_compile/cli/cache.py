@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelopt_compile.cli import verify
 from accelopt_compile.cli.output import (
     CacheDirOption,
     JsonOption,
@@ -27,10 +28,6 @@ app = typer.Typer(no_args_is_help=True, help="Look at the store of verified kern
 
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="A record's id, or the first characters of it (see `accelopt cache ls`).")
-]
-IdsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Record ids or their first characters; all records when none is given."),
 ]
 
 
@@ -172,37 +169,6 @@ def explain(
         out.line(line)
 
 
-@app.command("verify")
-def verify(
-    ids: IdsArgument = None,
-    quarantine: Annotated[bool, typer.Option("--quarantine", help="Take what is damaged out of service.")] = False,
-    as_json: JsonOption = False,
-    cache_dir: CacheDirOption = None,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = 0,
-) -> None:
-    """Check that records, sources and workloads are what their digests say; exit code 4 when one is not.
-
-    Examples: accelopt cache verify   |   accelopt cache verify 3fa9 --quarantine
-    """
-    from accelopt_compile.cli.lookup import full_ids
-
-    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    store = open_store(readonly=not quarantine)
-    chosen = full_ids(store, ids) if ids else [record_id for _, _, record_id, _ in store.walk()]
-    damaged = {i: reason for i in chosen if (reason := store.verify_entry(i)) is not None}
-    for record_id, reason in damaged.items():
-        out.line(f"damaged {reason}")
-        if quarantine:
-            store.quarantine(record_id, reason)
-    out.line(f"{len(chosen) - len(damaged)} of {len(chosen)} records are intact", level=0)
-    if damaged and not quarantine:
-        out.line("`accelopt cache verify --quarantine` takes the damaged ones out of service", level=0)
-    out.result({"checked": len(chosen), "damaged": damaged, "quarantined": bool(damaged) and quarantine})
-    if damaged:
-        raise typer.Exit(4)
-
-
 @app.command("rm")
 def rm(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Record ids or their first characters.")],
@@ -298,3 +264,6 @@ def gc(
         out.line(name, level=1)
     verb = "would free" if dry_run else "freed"
     out.line(f"{verb} {human_bytes(report.freed_bytes)} in {len(report.removed)} files; {report.files_after} files stay", level=0)
+
+
+app.command("verify")(verify.verify)

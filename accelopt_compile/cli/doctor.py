@@ -28,7 +28,7 @@ def doctor(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     findings = [machine.interpreter(), machine.torch_installed(), machine.compiler(), machine.cpu(), machine.threads()]
     findings += backend_findings()
-    findings += [openmp(), *store_findings()]
+    findings += [walls(), openmp(), *store_findings()]
     settings = settings_in_force()
     failed = [f for f in findings if f.state == "fail"]
     out.result(
@@ -73,6 +73,19 @@ def backend_findings() -> list[Finding]:
         else:
             found.append(Finding(name=f"backend {name}", state="ok", value=f"ready, {answer.target}"))
     return found
+
+
+def walls() -> Finding:
+    """Which walls stand around the processes that run candidates (SECURITY.md)."""
+    from accelopt_compile.evaluate.sandbox.walls import NAMES, probe
+
+    found = probe()
+    missing = {name: found[name] for name in NAMES if found[name]}
+    if not missing:
+        return Finding(name="sandbox", state="ok", value=f"all walls stand: {', '.join(NAMES)}")
+    advice = "kernels from others are judged without them: " + "; ".join(f"{name}: {why}" for name, why in missing.items())
+    standing = ", ".join(name for name in NAMES if not found[name]) or "no walls"
+    return Finding(name="sandbox", state="warn", value=f"{standing}; missing: {', '.join(missing)}", advice=advice)
 
 
 def openmp() -> Finding:

@@ -112,6 +112,10 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
     lines.append(f"  proven       on {'the real device' if record.rung == 'device' else record.rung + ', so it is not launched'}")
     if (e := record.errors) is not None:
         lines.append(f"  right        worst error {e.worst_share:.2f} of what is allowed, {e.cases} cases against float64")
+    if record.outcome == "winner":
+        walls = str(record.provenance.get("walls", "nothing that the record names"))
+        screened = str(record.provenance.get("object_screen", "not made"))
+        lines.append(f"  judged       behind walls: {walls}; screen of its object: {screened}")
     if record.timing:
         t = record.timing
         lines.append(

@@ -1,9 +1,11 @@
 """Memory around a kernel call: tensors between canaries, inputs that must not change, outputs filled with poison; where an
-output lies over an input, one memory for both."""
+output lies over an input, one memory for both. It may be memory that two processes share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import mmap
+import os
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
@@ -20,18 +22,36 @@ POISONS = (0xFF, 0x77)
 _ALIGN = 64
 
 
-class Guarded:
-    """A tensor of given strides with a canary of at least 64 elements on both sides, on one fresh allocation.
+def guard_bytes(size: int) -> int:
+    """Bytes of one canary for elements of `size` bytes: 64 elements, at least 256."""
+    return max(256, 64 * size)
 
-    `shift` moves it that many elements off the 64-byte alignment.
+
+def guarded_bytes(dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -> int:
+    """Bytes that a `Guarded` of this layout takes."""
+    span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    size = dtype.itemsize
+    return (2 * guard_bytes(size) + (span + shift) * size + 2 * _ALIGN) // _ALIGN * _ALIGN
+
+
+class Guarded:
+    """A tensor of given strides with a canary of at least 64 elements on both sides, in memory of its own or in `raw`
+    (of `guarded_bytes`, aligned to 64). `shift` moves it that many elements off the 64-byte alignment.
     """
 
-    def __init__(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], *, shift: int = 0) -> None:
-        size = torch.empty(0, dtype=dtype).element_size()
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        *,
+        shift: int = 0,
+        raw: torch.Tensor | None = None,
+    ) -> None:
+        size = dtype.itemsize
         span = 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        guard = max(256, 64 * size)
-        self._raw = torch.empty((guard + span * size + guard + _ALIGN + shift * size + 7) // 8 * 8, dtype=torch.uint8)
-        begin = -(-guard // _ALIGN) * _ALIGN + shift * size
+        self._raw = torch.empty(guarded_bytes(dtype, shape, strides, shift), dtype=torch.uint8) if raw is None else raw
+        begin = -(-guard_bytes(size) // _ALIGN) * _ALIGN + shift * size
         self._before, self._after = self._raw[:begin], self._raw[begin + span * size :]
         self._bytes = self._raw[begin : begin + span * size]
         self.tensor = self._bytes.view(dtype).as_strided(tuple(shape), tuple(strides))
@@ -74,19 +94,55 @@ def _copy_into(target: torch.Tensor, values: torch.Tensor) -> None:
     target.copy_(values)
 
 
-class Buffers:
-    """All inputs and outputs of one workload at one binding; their content is replaced case by case."""
+def arena_bytes(workload: Workload, bindings: Iterable[Mapping[str, int]]) -> int:
+    """Bytes that hold the buffers of any of these bindings, aliased outputs on memory of their own."""
 
-    def __init__(self, workload: Workload, binding: Binding, *, shift: int = 0) -> None:
+    def needed(binding: Mapping[str, int]) -> int:
+        specs = (*workload.inputs, *workload.output_specs)
+        layouts = ((DTYPES[s.dtype], workload.bound_shape(s, binding), workload.bound_strides(s, binding)) for s in specs)
+        return sum(guarded_bytes(*layout, shift=1) for layout in layouts)
+
+    return max(map(needed, bindings)) + mmap.PAGESIZE
+
+
+def mapped(descriptor: int) -> torch.Tensor:
+    """An arena's bytes; the mapping lives as long as the tensor."""
+    size = os.fstat(descriptor).st_size
+    return torch.frombuffer(mmap.mmap(descriptor, size), dtype=torch.uint8)
+
+
+class Buffers:
+    """All inputs and outputs of one workload at one binding; their content is replaced case by case. They lie one after
+    another in `memory` where it is given. `apart` gives outputs that lie over inputs a place of their own."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        binding: Binding,
+        *,
+        shift: int = 0,
+        memory: torch.Tensor | None = None,
+        apart: bool = False,
+    ) -> None:
+        used = 0
+
         def guarded(spec: TensorSpec, shift: int) -> Guarded:
-            shape, strides = workload.bound_shape(spec, binding), workload.bound_strides(spec, binding)
-            return Guarded(DTYPES[spec.dtype], shape, strides, shift=shift)
+            nonlocal used
+            layout = DTYPES[spec.dtype], workload.bound_shape(spec, binding), workload.bound_strides(spec, binding)
+            if memory is None:
+                return Guarded(*layout, shift=shift)
+            begin, used = used, used + guarded_bytes(*layout, shift)
+            return Guarded(*layout, shift=shift, raw=memory[begin:used])
 
         self.inputs = [guarded(spec, shift) for spec in workload.inputs]
-        over = dict(workload.aliases)
+        over = {} if apart else dict(workload.aliases)
         self.outputs = [self.inputs[over[k]] if k in over else guarded(spec, 0) for k, spec in enumerate(workload.output_specs)]
         self.overwritten = frozenset(over.values())
         self.sizes = [binding[name] for name in workload.symbols]
+
+    def offsets(self, memory: torch.Tensor) -> list[int]:
+        """Where the tensors begin in `memory`, in bytes."""
+        return [pointer - memory.data_ptr() for pointer in self.pointers()]
 
     def pointers(self) -> list[int]:
         return [g.pointer for g in (*self.inputs, *self.outputs)]

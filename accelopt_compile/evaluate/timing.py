@@ -1,5 +1,6 @@
 """Timing that can be believed on a busy machine: blocks of randomly ordered pairs, fresh buffers per block, a bootstrap
-over blocks. Nothing here imports torch; callables come from `Maker`s."""
+over blocks. Nothing here imports torch. The samples come from a `Rig`, which may live in another process; every decision
+is made from them here."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol as Interface
 
 from accelopt_compile.records import Timing
 
@@ -59,6 +61,11 @@ def clock_for(threads: int) -> Clock:
     return time.process_time_ns if threads == 1 else time.perf_counter_ns
 
 
+def contended(threads: int) -> bool:
+    """Whether the clock for so many threads counts what a neighbour takes."""
+    return clock_for(threads) is time.perf_counter_ns
+
+
 def sample(call: Call, repeat: int, clock: Clock) -> float:
     """Nanoseconds per call over `repeat` calls."""
     begin = clock()
@@ -98,19 +105,67 @@ def decide(block_logs: Sequence[float], generator: random.Random) -> tuple[float
     return math.exp(statistics.fmean(block_logs)), math.exp(low), math.exp(high)
 
 
+Pairs = list[tuple[float, float]]
+"""Nanoseconds a call of one sample of ours and one of the base."""
+
+
+class Rig(Interface):
+    """Two sides that can be timed against each other: ours and the base."""
+
+    def repeats(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        """(calls per sample, ns per call roughly) of ours and of the base, on fresh buffers."""
+        ...
+
+    def block(self, number: int, order: Sequence[bool], counts: tuple[int, int]) -> Pairs:
+        """One pair of samples for each of `order` (True: ours first), on buffers made fresh for this block."""
+        ...
+
+
+class LocalRig:
+    """Both sides in this process."""
+
+    def __init__(self, ours: Maker, base: Maker, clock: Clock) -> None:
+        self._ours, self._base, self._clock = ours, base, clock
+        self.last: Call | None = None
+
+    def repeats(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        a, b = self._ours(), self._base()
+        return repeats(a, self._clock), repeats(b, self._clock)
+
+    def block(self, number: int, order: Sequence[bool], counts: tuple[int, int]) -> Pairs:
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            if number % 2:
+                b, a = self._base(), self._ours()
+            else:
+                a, b = self._ours(), self._base()
+            a(), b()  # touch the fresh buffers
+            self.last = a
+            return [self._pair(a, b, counts, first) for first in order]
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _pair(self, a: Call, b: Call, counts: tuple[int, int], ours_first: bool) -> tuple[float, float]:
+        if ours_first:
+            first = sample(a, counts[0], self._clock)
+            return max(first, 1.0), max(sample(b, counts[1], self._clock), 1.0)
+        second = sample(b, counts[1], self._clock)
+        return max(sample(a, counts[0], self._clock), 1.0), max(second, 1.0)
+
+
 def measure(
-    ours: Maker,
-    base: Maker,
+    rig: Rig,
     protocol: Protocol,
     *,
-    clock: Clock,
+    contended: bool,
     generator: random.Random,
-    after_block: Callable[[Call], None] | None = None,
+    after_block: Callable[[int, int], None] | None = None,
 ) -> Paired:
-    """Time `ours` against `base` in the same process, interleaved. `after_block` sees our call after each block (it
-    checks what the timed calls wrote)."""
-    a, b = ours(), base()
-    (repeat_a, took_a), (repeat_b, took_b) = repeats(a, clock), repeats(b, clock)
+    """Time our side of `rig` against the base, interleaved. `contended` says that the clock runs while others hold the
+    processor. `after_block` is told the number of each block and how many there are (it checks what the calls wrote)."""
+    (repeat_a, took_a), (repeat_b, took_b) = rig.repeats()
     pair_s = (repeat_a * took_a + repeat_b * took_b) / 1e9
     total = max(6, min(protocol.blocks * protocol.pairs, int(protocol.budget_s / max(pair_s, 1e-9))))
     blocks = max(3, min(protocol.blocks, total // 2))
@@ -118,25 +173,15 @@ def measure(
     logs: list[float] = []
     all_a: list[float] = []
     all_b: list[float] = []
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        for block in range(blocks):
-            if block % 2:
-                b, a = base(), ours()
-            else:
-                a, b = ours(), base()
-            a(), b()  # touch the fresh buffers
-            times = [_pair(a, b, repeat_a, repeat_b, clock, generator) for _ in range(pairs)]
-            log, block_a, block_b = _block(times, contended=clock is time.perf_counter_ns)
-            logs.append(log)
-            all_a.append(block_a)
-            all_b.append(block_b)
-            if after_block is not None:
-                after_block(a)
-    finally:
-        if collecting:
-            gc.enable()
+    for number in range(blocks):
+        order = [generator.random() < 0.5 for _ in range(pairs)]
+        times = rig.block(number, order, (repeat_a, repeat_b))
+        log, block_a, block_b = _block(times, contended=contended)
+        logs.append(log)
+        all_a.append(block_a)
+        all_b.append(block_b)
+        if after_block is not None:
+            after_block(number, blocks)
     ratio, low, high = decide(logs, generator)
     ours_us, base_us = statistics.median(all_a) / 1e3, statistics.median(all_b) / 1e3
     return Paired(ratio=ratio, low=low, high=high, ours_us=ours_us, base_us=base_us, blocks=blocks)
@@ -155,15 +200,6 @@ def _block(times: Sequence[tuple[float, float]], *, contended: bool) -> tuple[fl
     return statistics.median(math.log(y / x) for x, y in times), ours, base
 
 
-def _pair(a: Call, b: Call, repeat_a: int, repeat_b: int, clock: Clock, generator: random.Random) -> tuple[float, float]:
-    if generator.random() < 0.5:
-        first = sample(a, repeat_a, clock)
-        return max(first, 1.0), max(sample(b, repeat_b, clock), 1.0)
-    second = sample(b, repeat_b, clock)
-    return max(sample(a, repeat_a, clock), 1.0), max(second, 1.0)
-
-
-def noise(maker: Maker, protocol: Protocol, *, clock: Clock, generator: random.Random) -> float:
-    """How far an A/A measurement of `maker` against itself is from 1: the larger end of its interval, as a share."""
-    paired = measure(maker, maker, protocol, clock=clock, generator=generator)
+def noise(paired: Paired) -> float:
+    """How far an A/A measurement, of one side against itself, is from 1: the larger end of its interval, as a share."""
     return max(abs(paired.high - 1), abs(1 - paired.low))

@@ -122,13 +122,22 @@ def _read_once(path: Path, limit: int) -> bytes:
 def parse_object(data: bytes) -> dict[str, Any]:
     """The JSON object in `data`. Raises DamagedEntry for anything else."""
     try:
-        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_once)
     except (ValueError, RecursionError) as failure:
         raise DamagedEntry(f"it is not JSON ({failure})" if data else "it is empty") from failure
     if not isinstance(value, dict):
         raise DamagedEntry("it is not a JSON object")
     _check_depth(value)
     return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are different: of two equal ones, another reader might take the other."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it says {next(n for n in names if names.count(n) > 1)!r} twice")
+    return made
 
 
 def _refuse_constant(name: str) -> Any:

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import platformdirs
@@ -121,12 +121,14 @@ def split_record(name: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """A root after examination. `path` is None when nothing of it may be used; `why` says what is wrong with it."""
+    """A root after examination. `path` is None when nothing of it may be used; `why` says what is wrong with it, `foreign`
+    who else can write it (empty: nobody)."""
 
     named: str
     path: Path | None
     writable: bool
     why: str = ""
+    foreign: str = ""
 
 
 def default_root(environ: Mapping[str, str] = os.environ) -> Path:
@@ -155,7 +157,7 @@ def examine(root: str | Path | None, *, readonly: bool, environ: Mapping[str, st
         why = _refusal(path, environ)
         if why:
             return Root(named=str(named), path=None, writable=False, why=why)
-        return _with_format(named, path, readonly)
+        return replace(_with_format(named, path, readonly), foreign=_foreign(path))
     except FileNotFoundError as failure:
         return Root(
             named=str(named), path=None, writable=False, why="" if readonly else f"cannot be created ({failure.strerror})"
@@ -176,6 +178,16 @@ def _refusal(path: Path, environ: Mapping[str, str]) -> str:
     if status.st_mode & stat.S_IWOTH:
         return "is writable by everyone; ACCELOPT_ALLOW_SHARED=1 admits it"
     return ""
+
+
+def _foreign(path: Path) -> str:
+    """Who else can write here: what others may have put there is proven before it runs."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        return f"belongs to uid {status.st_uid}"
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by everyone"
+    return "can be written by its group" if status.st_mode & stat.S_IWGRP else ""
 
 
 def _with_format(named: Path, path: Path, readonly: bool) -> Root:

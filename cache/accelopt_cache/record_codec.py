@@ -75,16 +75,33 @@ def decode(data: dict[str, Any], text: str | None, *, workload: str, target: str
 def _checked(data: Any) -> Record:
     """`Record.from_json`, and the numbers that choices rest on."""
     record = Record.from_json(data)
+    for what, values, low, high in (
+        ("binding", data["binding"], 0, 1 << 62),
+        ("tunables", data.get("tunables", {}), -(1 << 31), 1 << 31),
+    ):
+        for name, value in values.items():
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value < high or "\0" in name:
+                raise InvalidRecord(f"{what} {name[:40]!r} is {str(value)[:40]}, not an integer from {low} to {high}")
+    if record.source is not None:
+        for name, value in record.tunables.items():
+            if value not in record.source.tunables.get(name, ()):
+                raise InvalidRecord(f"tunable {name[:40]}={value}, which its source does not declare")
     if record.rung not in _RUNGS:
         raise InvalidRecord(f"unknown rung {record.rung!r}")
     timing = record.timing
     if timing is not None:
-        numbers = [timing.kernel_us, timing.speedup, timing.low, timing.high, timing.noise]
+        numbers = [timing.kernel_us, timing.speedup, timing.low, timing.high, timing.noise, timing.blocks, timing.threads]
         if not isinstance(timing.baselines_us, dict):
             raise InvalidRecord("baselines_us is not a mapping")
         numbers += timing.baselines_us.values()
-        if not all(isinstance(n, int | float) and not isinstance(n, bool) and math.isfinite(n) and n >= 0 for n in numbers):
+        if not all(_number(n) for n in numbers):
             raise InvalidRecord("a timing that is not a finite number")
         if timing.kernel_us <= 0:
             raise InvalidRecord(f"a kernel time of {timing.kernel_us} us")
+    if record.errors is not None and not (_number(record.errors.worst_share) and _number(record.errors.cases)):
+        raise InvalidRecord("errors that are not finite numbers")
     return record
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

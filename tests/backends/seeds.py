@@ -10,9 +10,13 @@ from typing import Any
 import torch
 
 from accelopt_backends.cpp import CppBackend
-from accelopt_compile.evaluate.session import Session
+from accelopt_compile.evaluate import Limits, referee
+from accelopt_compile.evaluate.buffers import arena_bytes, mapped
+from accelopt_compile.evaluate.cases import trials
+from accelopt_compile.evaluate.sandbox.arena import Arena
+from accelopt_compile.evaluate.verifying import verify
 from accelopt_compile.partition import partition
-from accelopt_compile.records import KernelSource, Workload
+from accelopt_compile.records import KernelSource, Rejected, Workload
 from accelopt_compile.signature import sign
 from tests.regions.models import graph_of
 
@@ -34,7 +38,9 @@ def fault(
     tunables: Mapping[str, int] | None = None,
     threads: int = 2,
 ) -> str:
-    """Why the evaluator's quick verification rejects the built kernel; empty when it passes."""
+    """Why the screen or the evaluator's quick verification rejects the kernel; empty when it passes."""
+    if refusals := BACKEND.screen(source):
+        return f"line {refusals[0].line}: {refusals[0].reason}"
     artifact = BACKEND.build(source, tunables or source.defaults(), str(folder))
     function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
 
@@ -43,10 +49,34 @@ def fault(
         symbols = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
         return int(function(tensors, symbols, ctypes.c_int64(count)))
 
+    tried = trials(workload, binding, "quick", [11, 12], threads)
     before = torch.get_num_threads()
-    session = Session(workload, binding, threads=threads, seed=1, call_s=30.0, progress=lambda message: None)
+    arena = Arena(arena_bytes(workload, [dict(t.case.binding) for t in tried]))
     try:
-        found = session.verify(kernel, "quick", [11, 12])
+        found = verify(Judge(workload, arena), Caller(kernel, arena), tried)
     finally:
+        arena.close()
         torch.set_num_threads(before)
-    return "" if "rejected" not in found else " | ".join(str(part) for part in found["rejected"])
+    return f"{found.stage.value} | {found.reason} | {found.diagnosis}" if isinstance(found, Rejected) else ""
+
+
+class Judge:
+    """The referee, in this process."""
+
+    def __init__(self, workload: Workload, arena: Arena) -> None:
+        self.limits = Limits()
+        self._referee = referee.Referee(workload, arena.descriptor)
+
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        return referee.answer(self._referee, message)
+
+
+class Caller:
+    """The kernel, in this process."""
+
+    def __init__(self, kernel: Callable[[list[int], list[int], int], int], arena: Arena) -> None:
+        self._kernel, self._memory = kernel, mapped(arena.descriptor)
+
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        pointers = [self._memory.data_ptr() + offset for offset in message["offsets"]]
+        return {"status": self._kernel(pointers, message["sizes"], message["threads"])}

@@ -115,29 +115,6 @@ def test_a_position_found_at_run_time_passes_through_a_slice_and_a_reshape(tmp_p
     assert [""] * len(regions) == [fault(BACKEND.seed(w), w, b, tmp_path) for w, b in regions]
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("#include <unistd.h>", "an include"),
-        ('asm("syscall");', "inline assembly"),
-        ('system("true");', "a system call"),
-        ("__attribute__((constructor)) void f();", "code outside the entry point"),
-        ("static int calls = 0;", "state that survives a call"),
-    ],
-)
-def test_a_source_with_more_than_arithmetic_is_refused(line: str, reason: str) -> None:
-    """Each refusal names the line it stands on."""
-    from dataclasses import replace
-
-    function, shapes = CASES["swiglu"]
-    ((workload, _),) = regions_of(function, *(R(s) for s in shapes))
-    seed = BACKEND.seed(workload)
-    assert [] == list(BACKEND.screen(seed))
-    spoilt = replace(seed, text=seed.text + line + "\n")
-    (refusal,) = BACKEND.screen(spoilt)
-    assert (spoilt.text.count("\n"), reason) == (refusal.line, refusal.reason)
-
-
 def test_an_unknown_choice_is_an_error_that_lists_the_grammar() -> None:
     """render refuses what the grammar does not offer."""
     function, shapes = CASES["swiglu"]

@@ -69,7 +69,7 @@ def test_a_right_kernel_is_accepted_after_all_of_them(evaluator: Evaluator) -> N
     assert isinstance(verdict, Accepted), verdict
     assert verdict.errors.worst_share <= 1
     assert 0 < verdict.timing.low <= verdict.timing.speedup <= verdict.timing.high
-    assert verdict.timing.kernel_us > 0
+    assert verdict.timing.kernel_us > 1  # 6,400 exponentials; the clock once stood still and said 0.001
 
 
 def test_full_effort_accepts_the_right_kernel_and_tries_more(evaluator: Evaluator) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import softmax_workload
@@ -18,8 +19,8 @@ from accelopt_backends.reference import ReferenceBackend
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate import Limits, open_evaluator
 from accelopt_compile.evaluate.sandbox import forkserver
-from accelopt_compile.evaluate.sandbox.confine import baselines_folder, child_environment
-from accelopt_compile.evaluate.sandbox.host import Child, ChildFailed
+from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
+from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder, child_environment
 from accelopt_compile.records import Accepted, Node, Rejected, Workload
 
 
@@ -39,13 +40,12 @@ def soon(condition: Callable[[], bool], timeout_s: float = 10.0) -> bool:
 
 
 def test_closing_ends_every_child(cache_root: Path, tmp_path: Path) -> None:
-    """After the context the session, the builder and the baseline's child are gone."""
+    """After the context the referee, the nursery and the builder are gone."""
     with open_evaluator(
         softmax_workload(), {"s0": 8}, backend=NativeBackend(), threads=1, seed=1, workdir=str(tmp_path)
     ) as evaluator:
         evaluator.evaluate(sample(replace={"out[c] /= total": "out[c] = 7"}), {"WIDTH": 1})
-        children = [evaluator._session, *evaluator._builders, evaluator._warmer and evaluator._warmer[0]]
-        pids = [child.pid for child in children if child]
+        pids = evaluator.pids()
         assert 3 == len(pids)
         assert all(running(pid) for pid in pids)
     assert soon(lambda: not any(running(pid) for pid in pids))
@@ -61,7 +61,7 @@ def test_an_exception_in_the_caller_ends_every_child(cache_root: Path, tmp_path:
             softmax_workload(), {"s0": 8}, backend=NativeBackend(), threads=1, seed=1, workdir=str(tmp_path)
         ) as evaluator,
     ):
-        pids.append(evaluator._opened().pid)
+        pids.append(evaluator.pids()[0])
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 3.0)
         evaluator.evaluate(sample(before="for (volatile int i = 0; i < 1; i = 0) {}"), {"WIDTH": 1})
@@ -79,7 +79,7 @@ def test_killing_the_host_ends_everything(cache_root: Path, tmp_path: Path) -> N
         "from accelopt_compile.evaluate import open_evaluator\n"
         "from accelopt_compile.evaluate.sandbox import forkserver\n"
         "with open_evaluator(softmax_workload(), {'s0': 8}, backend=ReferenceBackend(), threads=1, seed=1, workdir='.') as e:\n"
-        "    print(e._opened().pid, forkserver._server._process.pid, flush=True)\n"
+        "    print(e.pids()[0], forkserver._server._process.pid, flush=True)\n"
         "    time.sleep(60)\n"
     )
     host = subprocess.Popen(
@@ -98,29 +98,28 @@ def test_killing_the_host_ends_everything(cache_root: Path, tmp_path: Path) -> N
     assert soon(lambda: not any(running(pid) for pid in pids))
 
 
-def test_without_a_fork_server_a_fresh_process_does_the_work(
-    cache_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the fork server cannot run, each child is a process of its own and says the same."""
-    monkeypatch.setattr(forkserver, "_unusable", True)
-    limits = Limits()
-    child = Child(str(tmp_path), str(tmp_path), limits)
-    assert "error" in child.request({"op": "nonsense"}, 60)
-    child.close()
-    assert not running(child.pid)
+def birth(tmp_path: Path, role: Any = "builder") -> Birth:
+    return Birth(role=role, scratch=str(tmp_path), limits=Limits(), inductor_cache=str(tmp_path))
+
+
+def test_without_a_fork_server_the_evaluator_says_so(cache_root: Path, tmp_path: Path) -> None:
+    """Where it does not start in time, that is our failure, not a verdict on a kernel."""
+    forkserver.stop()
+    with pytest.raises(EvaluatorDied, match="did not start"):
+        Child(Birth(role="builder", scratch=str(tmp_path), limits=Limits(start_s=0.0001), inductor_cache=str(tmp_path)))
 
 
 def test_a_child_answers_an_unknown_request_and_lives(cache_root: Path, tmp_path: Path) -> None:
     """A request it does not know, or that is incomplete, is answered as an error."""
-    child = Child(str(tmp_path), str(tmp_path), Limits())
+    child = Child(birth(tmp_path))
     assert "unknown" in child.request({"op": "nonsense"}, 30)["error"]
-    assert "KeyError" in child.request({"op": "build"}, 30)["error"]
+    assert "error" in child.request({"op": "build"}, 30)
     child.close()
 
 
 def test_a_dead_child_fails_the_request_and_says_how_it_died(cache_root: Path, tmp_path: Path) -> None:
     """A request to a child that was killed raises ChildFailed naming the signal."""
-    child = Child(str(tmp_path), str(tmp_path), Limits())
+    child = Child(birth(tmp_path))
     child.request({"op": "nonsense"}, 30)
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(ChildFailed) as failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from accelopt_compile.evaluate.timing import FULL, QUICK, Protocol, bootstrap, decide, measure, noise, repeats, wins
+from accelopt_compile.evaluate.timing import FULL, QUICK, LocalRig, Protocol, bootstrap, decide, measure, noise, repeats, wins
 from accelopt_compile.records import Timing
 
 
@@ -37,7 +37,8 @@ class World:
 
 def measured(world: World, ours_us: float, base_us: float, protocol: Protocol = FULL) -> Timing:
     ours, base = world.maker(ours_us), world.maker(base_us)
-    p = measure(ours, base, protocol, clock=world.clock, generator=world.random)  # type: ignore[arg-type]
+    rig = LocalRig(ours, base, world.clock)  # type: ignore[arg-type]
+    p = measure(rig, protocol, contended=False, generator=world.random)
     return Timing(
         kernel_us=p.ours_us,
         baselines_us={"eager": p.base_us},
@@ -91,9 +92,13 @@ def test_short_calls_are_repeated_and_long_ones_are_not() -> None:
 
 def test_noise_is_small_without_noise_and_larger_with() -> None:
     """The A/A self-test reads 0 on a quiet clock and at least 1 % on one whose buffers differ by 5 %."""
-    quiet, loud = World(1), World(1, placement=0.05)
-    assert noise(quiet.maker(300), QUICK, clock=quiet.clock, generator=quiet.random) < 0.001  # type: ignore[arg-type]
-    assert noise(loud.maker(300), QUICK, clock=loud.clock, generator=loud.random) > 0.01  # type: ignore[arg-type]
+
+    def of(world: World) -> float:
+        rig = LocalRig(world.maker(300), world.maker(300), world.clock)  # type: ignore[arg-type]
+        return noise(measure(rig, QUICK, contended=False, generator=world.random))
+
+    assert of(World(1)) < 0.001
+    assert of(World(1, placement=0.05)) > 0.01
 
 
 def test_who_allocates_first_does_not_matter() -> None:

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import atexit
-import json
-import logging
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any
 
 from accelopt_compile.errors import EvaluatorDied
-from accelopt_compile.evaluate.sandbox.confine import baselines_folder, child_environment
-
-log = logging.getLogger(__name__)
+from accelopt_compile.evaluate.sandbox.forks import Forker
+from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder, child_environment
 
 _lock = threading.Lock()
 _server: ForkServer | None = None
-_unusable = False
 
 
 class ForkServer:
-    """A running fork server. Its methods may be called from several threads."""
+    """A running fork server; `forker` asks it for children."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -41,81 +36,56 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._sock = ours
-        self._file = ours.makefile("rb")
-        self._lock = threading.Lock()
+        self.forker = Forker(ours)
         self._ready = False
 
     def wait_ready(self, timeout_s: float) -> bool:
         """Whether it has imported torch and serves, within `timeout_s`."""
         if not self._ready:
-            self._sock.settimeout(timeout_s)
+            self.forker.socket.settimeout(timeout_s)
             try:
-                self._ready = b"ready" in self._file.readline()
+                self._ready = b"ready" in self.forker.file.readline()
             except OSError:
                 return False
-            self._sock.settimeout(30.0)
+            self.forker.socket.settimeout(30.0)
         return self._ready
 
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
-        """Fork a child holding `descriptors`; its pid. Raises EvaluatorDied."""
-        return int(self._ask({"fork": request}, descriptors)["pid"])
-
-    def reap(self, pid: int) -> int:
-        """Wait for a child that was killed or died; its raw wait status (0 when the server itself is gone)."""
-        try:
-            return int(self._ask({"reap": pid}, [])["status"])
-        except EvaluatorDied:
-            return 0
-
     def close(self) -> None:
         """End the server; its children die with it."""
-        self._sock.close()
+        self.forker.socket.close()
         self._process.kill()
         self._process.wait()
         self._scratch.cleanup()
-
-    def _ask(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        line = json.dumps(message).encode() + b"\n"
-        try:
-            with self._lock:
-                if descriptors:
-                    sent = socket.send_fds(self._sock, [line], descriptors)
-                    line = line[sent:]
-                self._sock.sendall(line)
-                reply: dict[str, Any] = json.loads(self._file.readline())
-                return reply
-        except (OSError, ValueError) as failure:
-            raise EvaluatorDied(f"the fork server is gone: {failure}") from failure
 
 
 def start() -> None:
     """Start the server in the background, so that it imports torch while the caller does something else."""
     global _server
     with _lock:
-        if _unusable or (_server is not None and _server.alive()):
+        if _server is not None and _server.alive():
             return
         if _server is not None:
             _server.close()
         _server = ForkServer()
 
 
-def shared(timeout_s: float) -> ForkServer | None:
-    """The process-wide server, started if need be; None where it cannot run (then children are started afresh)."""
-    global _unusable
-    start()
+def shared(timeout_s: float) -> Forker:
+    """The process-wide server, started if need be. Raises EvaluatorDied where it cannot run."""
+    global _server
+    try:
+        start()
+    except OSError as failure:
+        raise EvaluatorDied(f"the fork server cannot be started: {failure}") from failure
     with _lock:
-        if _unusable or _server is None:
-            return None
-        if not _server.wait_ready(timeout_s):
-            log.warning("the fork server did not start; each evaluation process imports torch anew")
-            _unusable = True
+        if _server is not None and _server.wait_ready(timeout_s):
+            return _server.forker
+        if _server is not None:
             _server.close()
-            return None
-        return _server
+        _server = None
+    raise EvaluatorDied(f"the fork server did not start within {timeout_s:.0f} s")
 
 
 def stop() -> None:

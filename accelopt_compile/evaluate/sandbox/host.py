@@ -9,35 +9,49 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 import sys
 import time
 import weakref
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NoReturn
 
-from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.channel import MESSAGE_BYTES
-from accelopt_compile.evaluate.sandbox.confine import child_environment
+from accelopt_compile.evaluate.sandbox.forks import Forker
+from accelopt_compile.evaluate.sandbox.surroundings import child_environment
 
 
 class ChildFailed(Exception):
-    """The child did not answer. `timed_out` tells a hang from a death; `what` is for people; `note` says what the child
-    was doing; `output` is the tail of what it printed."""
+    """The child did not answer. `timed_out` tells a hang from a death; `what` is for people; `output` is the tail of what
+    it printed."""
 
-    def __init__(self, what: str, *, timed_out: bool, note: str, output: str) -> None:
+    def __init__(self, what: str, *, timed_out: bool, output: str) -> None:
         super().__init__(what)
-        self.what, self.timed_out, self.note, self.output = what, timed_out, note, output
+        self.what, self.timed_out, self.output = what, timed_out, output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Birth:
+    """What a child is to become. `readable` and `writable` are folders that its walls leave open to it; `arena` is the
+    descriptor of the memory that it shares with others, -1 for none."""
+
+    role: Literal["referee", "builder", "runner", "nursery"]
+    scratch: str
+    limits: Limits
+    inductor_cache: str
+    readable: Sequence[str] = ()
+    writable: Sequence[str] = ()
+    arena: int = -1
 
 
 class Child:
-    """One evaluation child. `request` may be called until it raises; after that the child is gone."""
+    """One evaluation child, forked by the fork server or by `forker`. `request` may be called until it raises; after
+    that the child is gone."""
 
-    def __init__(self, scratch: str, inductor_cache: str, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, birth: Birth, forker: Forker | None = None) -> None:
+        self._limits = birth.limits
         self._output = bytearray()
         self._printed = 0
         self._pending = b""
@@ -46,7 +60,7 @@ class Child:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
-            self._process = _start(theirs, write, scratch, inductor_cache, limits)
+            self._process = _start(birth, forker or forkserver.shared(birth.limits.start_s), theirs, write)
         except BaseException:
             ours.close()
             os.close(read)
@@ -76,7 +90,7 @@ class Child:
         try:
             self._sock.sendall(json.dumps(message | {"id": number}).encode() + b"\n")
         except OSError:
-            self._fail("the evaluation process was gone", note="")
+            self._fail("the evaluation process was gone")
         return number
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
@@ -84,55 +98,52 @@ class Child:
         return self.wait(self.send(message), timeout_s)
 
     def wait(self, number: int, timeout_s: float) -> dict[str, Any]:
-        """The answer to request `number` within `timeout_s`, or within what the child announced for its next step
-        ({"allow_s": seconds, "note": what}), whichever is sooner. Raises ChildFailed."""
-        note = ""
-        end = deadline = time.monotonic() + timeout_s
+        """The answer to request `number` within `timeout_s`. Raises ChildFailed."""
+        deadline = time.monotonic() + timeout_s
         try:
-            while True:
-                message = self._next(deadline, note)
-                if "allow_s" in message:
-                    note = str(message.get("note", ""))
-                    allow = message["allow_s"]
-                    deadline = end if allow is None else min(end, time.monotonic() + float(allow))
-                elif message.get("id") == number:
-                    return message
-                else:
-                    self._fail("something else than an answer arrived from the evaluation process", note=note)
-        except (ValueError, TypeError):
-            self._fail("the evaluation process sent garbage", note=note)
+            message = self._next(deadline)
+            if message.get("id") != number:
+                self._fail("something else than an answer arrived from the evaluation process")
+        except (ValueError, RecursionError):
+            self._fail("the evaluation process sent garbage")
         except BaseException:
             self.close()  # an interrupt must not leave a child computing
             raise
+        return message
 
-    def _next(self, deadline: float, note: str) -> dict[str, Any]:
+    def forker(self) -> Forker:
+        """This child, a nursery, as one that forks others. No request may be sent to it otherwise from then on."""
+        self._sock.settimeout(30.0)
+        return Forker(self._sock)
+
+    def _next(self, deadline: float) -> dict[str, Any]:
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
             if left <= 0:
-                self._fail("no answer within the time limit", note=note, timed_out=True)
+                self._fail("no answer within the time limit", timed_out=True)
             for key, _ in self._selector.select(min(left, 1.0)):
-                self._take(key.fileobj is self._sock, note)
+                self._take(key.fileobj is self._sock)
         line, self._pending = self._pending.split(b"\n", 1)
         message = json.loads(line)
         if not isinstance(message, dict):
             raise ValueError("not an object")
         return message
 
-    def _take(self, is_channel: bool, note: str) -> None:
+    def _take(self, is_channel: bool) -> None:
         if not is_channel:
-            self._take_output(note)
+            self._take_output()
             return
         try:
             data = self._sock.recv(1 << 16)
         except OSError:
             data = b""
         if not data:
-            self._fail("", note=note)
+            self._fail("")
         self._pending += data
         if len(self._pending) > MESSAGE_BYTES:
-            self._fail("the evaluation process flooded its channel", note=note)
+            self._fail("the evaluation process flooded its channel")
 
-    def _take_output(self, note: str) -> None:
+    def _take_output(self) -> None:
         try:
             data = os.read(self._read, 1 << 16)
         except BlockingIOError:
@@ -143,16 +154,16 @@ class Child:
         if len(self._output) < self._limits.output_bytes:
             self._output += data[: self._limits.output_bytes - len(self._output)]
         if self._printed > self._limits.flood_bytes:
-            self._fail(f"printed more than {self._limits.flood_bytes >> 20} MiB", note=note)
+            self._fail(f"printed more than {self._limits.flood_bytes >> 20} MiB")
 
-    def _fail(self, what: str, *, note: str, timed_out: bool = False) -> NoReturn:
+    def _fail(self, what: str, *, timed_out: bool = False) -> NoReturn:
         with contextlib.suppress(OSError, KeyError, ValueError, ChildFailed):
             if not timed_out and self._printed <= self._limits.flood_bytes:
-                self._take_output(note)
+                self._take_output()
         self.alive = False
         status = self._closer()
         what = what or _describe(status if isinstance(status, int) else 0)
-        raise ChildFailed(what, timed_out=timed_out, note=note, output=self._output.decode(errors="replace")[-4000:])
+        raise ChildFailed(what, timed_out=timed_out, output=self._output.decode(errors="replace")[-4000:])
 
 
 def _describe(status: int) -> str:
@@ -170,43 +181,18 @@ class _Process:
         self.pid, self.reap = pid, reap
 
 
-def _start(channel: socket.socket, output: int, scratch: str, inductor_cache: str, limits: Limits) -> _Process:
+def _start(birth: Birth, forker: Forker, channel: socket.socket, output: int) -> _Process:
     request = {
-        "environment": child_environment(scratch, inductor_cache),
-        "scratch": scratch,
+        "role": birth.role,
+        "environment": child_environment(birth.scratch, birth.inductor_cache),
+        "scratch": birth.scratch,
         "path": [p or os.getcwd() for p in sys.path],
-        "limits": asdict(limits),
+        "limits": asdict(birth.limits),
+        "readable": list(birth.readable),
+        "writable": list(birth.writable),
     }
-    server = forkserver.shared(limits.start_s)
-    if server is not None:
-        pid = server.fork(request, [channel.fileno(), output])
-        return _Process(pid, lambda: server.reap(pid))
-    command = [
-        sys.executable,
-        "-m",
-        "accelopt_compile.evaluate.sandbox.child",
-        str(channel.fileno()),
-        json.dumps(request["limits"]),
-    ]
-    try:
-        process = subprocess.Popen(
-            command,
-            env=child_environment(scratch, inductor_cache),
-            cwd=scratch,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            pass_fds=[channel.fileno()],
-            start_new_session=True,
-        )
-    except OSError as failure:
-        raise EvaluatorDied(f"cannot start the evaluation process: {failure}") from failure
-
-    def reap() -> int:
-        code = process.wait()
-        return -code if code < 0 else code << 8
-
-    return _Process(process.pid, reap)
+    pid = forker.fork(request, [channel.fileno(), output, *([birth.arena] if birth.arena >= 0 else [])])
+    return _Process(pid, lambda: forker.reap(pid))
 
 
 def _end(process: _Process, selector: selectors.BaseSelector, sock: socket.socket, read: int) -> int:

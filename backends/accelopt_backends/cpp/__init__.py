@@ -12,7 +12,7 @@ from typing import Any
 from accelopt_backends.base import Kernel, Missing, Ready, Refusal, Roofline
 from accelopt_backends.cpp import screening, toolchain
 from accelopt_backends.cpp.affine import Unsupported
-from accelopt_compile.errors import ToolchainMissing
+from accelopt_compile.errors import ObjectRefused, ToolchainMissing
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
 
 
@@ -80,14 +80,20 @@ class CppBackend:
     def build(self, source: KernelSource, tunables: Mapping[str, int], workdir: str) -> Artifact:
         import time
 
+        from accelopt_backends.cpp.object_screen import screen_object
+
         start = time.perf_counter()
         key = sha256_text(source.text + repr(sorted(tunables.items())))[:24]
         path, _ = toolchain.compile_shared(source.text, tunables=tunables, workdir=workdir, name=f"k{key}")
+        fault, screened = screen_object(path)
+        if fault is not None:
+            path.unlink(missing_ok=True)
+            raise ObjectRefused(f"the built object is refused: {fault.what}", diagnosis=fault.hint)
         return Artifact(
             path=str(path),
             source_digest=source.digest,
             tunables=dict(tunables),
-            features=toolchain.object_features(path),
+            features={**toolchain.object_features(path), "object_screen": screened},
             build_s=time.perf_counter() - start,
         )
 

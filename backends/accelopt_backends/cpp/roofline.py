@@ -42,7 +42,7 @@ def peaks() -> tuple[float, float]:
     """(bytes a second, float32 flops a second) of one thread: the best of three short runs each."""
     try:
         with tempfile.TemporaryDirectory(prefix="accelopt-peaks-") as folder:
-            path, _ = compile_shared(_PROBE, tunables={}, workdir=folder, name="peaks")
+            path, _ = compile_shared(_PROBE, tunables={}, workdir=folder, name="peaks", link=("-lm",))
             library = ctypes.CDLL(str(path))
     except (ToolchainFailed, ToolchainMissing, OSError):
         return _FALLBACK

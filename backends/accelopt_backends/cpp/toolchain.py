@@ -19,11 +19,21 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from accelopt_backends.cpp.allowed import MACRO
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
 
 BUILD_TIMEOUT_S = 120.0
 OUTPUT_LIMIT = 16_384
-BASE_FLAGS = ("-std=c++20", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC", "-Wno-psabi", "-s")
+BASE_FLAGS = (
+    *("-std=c++20", "-fno-math-errno", "-fno-trapping-math", "-fno-exceptions", "-fno-rtti", "-fno-jump-tables"),
+    *("-fopenmp", "-shared", "-fPIC", "-Wno-psabi"),
+)
+LINK_FLAGS = (
+    "-nostartfiles",  # nothing runs at load, and nothing is there that can be written: `object_screen` holds kernels to that
+    f"-Wl,--version-script={Path(__file__).with_name('exports.map')}",
+    "-Wl,-z,defs,-z,now,-z,relro,-z,noexecstack,--as-needed",
+    "-lm",
+)
 FLAG_SETS: tuple[tuple[str, ...], ...] = (("-O3",), ("-O2",), ("-O3", "-fno-tree-vectorize"))
 """What the tunable FLAGS chooses from."""
 
@@ -103,15 +113,18 @@ def _usable_flags(compiler: str, march: tuple[str, ...]) -> tuple[tuple[str, ...
         "typedef float v __attribute__((vector_size(32)));\n"
         'extern "C" int f(v* x) { auto g = [&]<int N>() { *x += 1.0f * N; }; g.template operator()<1>(); return 0; }\n'
     )
-    command = [compiler, *BASE_FLAGS, "-O1", *march, "-x", "c++", "-", "-o", os.devnull]
+    command = [compiler, *BASE_FLAGS, "-O1", *march, "-x", "c++", "-", "-o", os.devnull, *LINK_FLAGS]
     done = _run(command, timeout=60, source=probe)
     if done.returncode == 0:
         return march, ""
     return None, (done.stderr.strip().splitlines() or ["it failed without a word"])[0]
 
 
-def compile_shared(source: str, *, tunables: Mapping[str, int], workdir: str, name: str) -> tuple[Path, str]:
-    """Build `source` into workdir/name.so; returns it and the compiler's remarks. Raises ToolchainFailed."""
+def compile_shared(
+    source: str, *, tunables: Mapping[str, int], workdir: str, name: str, link: Sequence[str] = LINK_FLAGS
+) -> tuple[Path, str]:
+    """Build `source` into workdir/name.so; returns it and the compiler's remarks. `link` is another one only for code of our
+    own that exports more than a kernel. Raises ToolchainFailed."""
     chain = find()
     folder = Path(workdir)
     text, out = folder / f"{name}.cpp", folder / f"{name}.so"
@@ -119,9 +132,12 @@ def compile_shared(source: str, *, tunables: Mapping[str, int], workdir: str, na
         text.write_text(source)
     except OSError as failure:
         raise ToolchainFailed(f"the build folder {workdir} cannot be written: {failure}") from failure
+    strange = [k for k in tunables if not MACRO.fullmatch(k)]
+    if strange or not 0 <= tunables.get("FLAGS", 0) < len(FLAG_SETS):
+        raise ToolchainFailed(f"tunables {dict(tunables)} cannot stand on a command line: names in capitals, FLAGS below 3")
     defines = [f"-D{k}={int(v)}" for k, v in sorted(tunables.items()) if k != "FLAGS"]
     flags = FLAG_SETS[tunables.get("FLAGS", 0)]
-    command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, "-lm"]
+    command = [chain.compiler, *BASE_FLAGS, *flags, *chain.march, *defines, text.name, "-o", out.name, *link]
     done = _run(command, timeout=BUILD_TIMEOUT_S, folder=folder)
     if done.returncode != 0:
         raise ToolchainFailed(f"{Path(chain.compiler).name} refused the source", diagnosis=trim(done.stderr))

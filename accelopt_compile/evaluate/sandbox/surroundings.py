@@ -1,20 +1,14 @@
-"""What a child takes away from itself before it touches anything untrusted."""
+"""What a child process gets to see of the user's environment, and where compiled baselines are kept."""
 
 from __future__ import annotations
 
 import atexit
-import contextlib
-import ctypes
 import functools
 import os
-import resource
 import shutil
-import signal
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 PASSED_ON = (
     "PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CXX", "SSL_CERT_FILE", "SOURCE_DATE_EPOCH",
@@ -24,8 +18,6 @@ PASSED_ON = (
 """Variables of the user's environment that a child may see: no keys, no tokens. Those of OpenMP and of the allocator are
 among them so that a kernel and its baseline are timed as they will run: with short spinning, for one, Inductor's
 two-thread code took 100 us here where the user's process takes 50."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 def baselines_folder() -> str:
@@ -63,19 +55,3 @@ def child_environment(scratch: str, inductor_cache: str) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "ACCELOPT_CACHE_DIR": os.environ.get("ACCELOPT_CACHE_DIR", scratch),
     }
-
-
-def confine(limits: Mapping[str, Any]) -> None:
-    """Bound memory, file size and open files of this process, and let it die with its parent. Data, not address space:
-    torch and its libraries reserve far more than they touch."""
-    for what, bound in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, int(limits["memory_bytes"])),
-        (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
-        (resource.RLIMIT_NOFILE, int(limits["open_files"])),
-    ):
-        hard = resource.getrlimit(what)[1]
-        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
-        resource.setrlimit(what, (bound, bound))
-    with contextlib.suppress(OSError, AttributeError):  # not Linux: the host's kill is then the only guard
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

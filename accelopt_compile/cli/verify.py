@@ -1,0 +1,100 @@
+"""`accelopt cache verify`: are the records what their digests say, and with --rerun, are the kernels still right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption
+
+if TYPE_CHECKING:
+    from accelopt_cache.kernel_store import Store
+
+IdsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Record ids or their first characters; all records when none is given."),
+]
+
+
+def verify(
+    ids: IdsArgument = None,
+    every: Annotated[bool, typer.Option("--all", help="All records (the same as naming none).")] = False,
+    again: Annotated[
+        bool, typer.Option("--rerun", help="Also build each kernel and prove it on fresh inputs against the reference.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Kernels proven side by side [default: half of the processors].")
+    ] = None,
+    quarantine: Annotated[
+        bool | None,
+        typer.Option("--quarantine/--no-quarantine", help="Take what fails out of service [default: with --rerun only]."),
+    ] = None,
+    as_json: JsonOption = False,
+    cache_dir: CacheDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = 0,
+) -> None:
+    """Check that records, sources and workloads are what their digests say, and with --rerun that each kernel is right.
+
+    Exit code 4 when one is not, 130 after Ctrl-C (what was found by then is kept).
+
+    Examples: accelopt cache verify   |   accelopt cache verify 3fa9 --quarantine   |   accelopt cache verify --all --rerun
+    """
+    from accelopt_cache.kernel_store import Store
+    from accelopt_compile.cli.lookup import full_ids
+    from accelopt_compile.errors import UsageError
+
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    if ids and every:
+        raise UsageError(f"--all and {len(ids)} ids: name records or take all of them")
+    if jobs is not None and not again:
+        raise UsageError(f"--jobs {jobs} is for --rerun: digests are checked one after another")
+    take = again if quarantine is None else quarantine
+    store = Store.open(readonly=not take)
+    chosen = full_ids(store, ids) if ids else [record_id for _, _, record_id, _ in store.walk()]
+    if again:
+        _rerun(store, chosen, jobs=jobs, quarantine=take, out=out)
+        return
+    damaged = {i: reason for i in chosen if (reason := store.verify_entry(i)) is not None}
+    for record_id, reason in damaged.items():
+        out.line(f"damaged {reason}")
+        if take:
+            store.quarantine(record_id, reason)
+    out.line(f"{len(chosen) - len(damaged)} of {len(chosen)} records are intact", level=0)
+    if damaged and not take:
+        out.line("`accelopt cache verify --quarantine` takes the damaged ones out of service", level=0)
+    out.result({"checked": len(chosen), "damaged": damaged, "quarantined": bool(damaged) and take})
+    if damaged:
+        raise typer.Exit(4)
+
+
+def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: bool, out: Output) -> None:
+    """Prove the records again, report, and exit with the code that says how it went."""
+    from accelopt_compile.cli.rerun import default_jobs, rerun
+
+    work = rerun(store, chosen, jobs=jobs or default_jobs(), quarantine=quarantine, out=out)
+    of = {state: [f for f in work.findings if f.state == state] for state in ("proven", "intact", "failed", "skipped")}
+    for finding in of["failed"]:
+        out.line(finding.line())
+        for text in finding.diagnosis.splitlines()[:4]:
+            out.line(f"         {text}", level=1)
+    for finding in of["skipped"]:
+        out.line(finding.line(), level=0)
+    counts = ", ".join(f"{len(found)} {state}" for state, found in of.items() if found) or "nothing to do"
+    gone = "; what failed is out of service" if of["failed"] and quarantine else ""
+    out.line(f"{len(work.findings)} of {len(chosen)} records: {counts}{gone}", level=0)
+    out.result(
+        {
+            "records": len(chosen),
+            "checked": len(work.findings),
+            "proven": [f.record_id for f in of["proven"]],
+            "intact": [f.record_id for f in of["intact"]],
+            "failed": {f.record_id: {"stage": f.stage, "reason": f.reason, "diagnosis": f.diagnosis} for f in of["failed"]},
+            "skipped": {f.record_id: f.reason for f in of["skipped"]},
+            "quarantined": bool(of["failed"]) and quarantine,
+            "interrupted": work.interrupted,
+        }
+    )
+    if work.interrupted or of["failed"]:
+        raise typer.Exit(130 if work.interrupted else 4)

@@ -1,0 +1,58 @@
+"""Compiling the baselines of several workloads before their searches begin."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from accelopt_compile.errors import EvaluatorDied
+from accelopt_compile.evaluate.limits import Limits
+from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
+from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
+from accelopt_compile.records import Workload
+
+log = logging.getLogger(__name__)
+
+COMPILERS = 2
+
+
+def prepare_baselines(tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, threads: int, seconds: float) -> int:
+    """Compile the Inductor baselines of several workloads, two at a time, into the cache that evaluators read, so that
+    later searches do not wait for a compiler each. Stops starting new ones after `seconds`; how many were compiled.
+    A workload that fails here fails again, and says so, in its own evaluator."""
+    deadline = time.monotonic() + seconds
+    queue = iter(tasks)
+    lock = threading.Lock()
+
+    def work(_: int) -> int:
+        done, child = 0, None
+        with tempfile.TemporaryDirectory(prefix="accelopt-scratch-") as scratch:
+            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=baselines_folder())
+            while time.monotonic() < deadline:
+                with lock:
+                    task = next(queue, None)
+                if task is None:
+                    break
+                # One child for many: it preprocesses Inductor's header once, a second each otherwise.
+                child = child if child is not None and child.alive else Child(birth)
+                done += _compile(child, *task, threads=threads, seconds=deadline - time.monotonic())
+            if child is not None:
+                child.close()
+        return done
+
+    with ThreadPoolExecutor(max_workers=COMPILERS) as pool:
+        return sum(pool.map(work, range(COMPILERS)))
+
+
+def _compile(child: Child, workload: Workload, binding: Mapping[str, int], *, threads: int, seconds: float) -> int:
+    message = {"op": "baseline", "workload": workload.to_json(), "binding": dict(binding), "threads": threads}
+    try:
+        return int(bool(child.request(message, max(5.0, seconds)).get("inductor")))
+    except (ChildFailed, EvaluatorDied) as failure:
+        log.info("a baseline was not compiled in advance: %s", failure)
+        child.close()
+        return 0

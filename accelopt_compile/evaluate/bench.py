@@ -1,0 +1,99 @@
+"""A loaded kernel beside the baselines of its workload, on fresh buffers, ready to be timed. Runs in the runner: samples
+and outputs go out, decisions and right answers never come in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from accelopt_compile.evaluate import timing
+from accelopt_compile.evaluate.baseline import Baselines
+from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded
+from accelopt_compile.evaluate.launching import allocating_call
+from accelopt_compile.records import Workload
+
+
+class Bench:
+    """The sides of one measurement: "kernel", "eager" or "inductor". Inputs are those that lie in `memory`, where the
+    referee put them; what a checked call wrote goes back there."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        binding: Mapping[str, int],
+        baselines: Baselines,
+        *,
+        memory: torch.Tensor,
+        kernel: Any,
+        threads: int,
+        seed: int,
+    ) -> None:
+        torch.set_num_threads(threads)
+        self._workload, self._binding, self._baselines = workload, dict(binding), baselines
+        self._kernel, self._threads = kernel, threads
+        self._random = random.Random(seed)
+        self._arena = Buffers(workload, binding, memory=memory, apart=True)
+        self._given = [guarded.tensor for guarded in self._arena.inputs]
+        self._timed: list[torch.Tensor] = []
+        self._rig: timing.LocalRig | None = None
+        self._kept: dict[str, timing.Call] = {}
+
+    def sides(self, ours: str, base: str) -> list[tuple[int, float]]:
+        """Set up two sides; (calls per sample, ns per call) of each."""
+        self._rig = timing.LocalRig(lambda: self._call(ours), lambda: self._call(base), timing.clock_for(self._threads))
+        return list(self._rig.repeats())
+
+    def block(self, number: int, order: Sequence[bool], counts: Sequence[int], *, check: bool) -> timing.Pairs:
+        """One block; with `check` what one more call of ours writes is put into the arena."""
+        assert self._rig is not None
+        times = self._rig.block(number, order, (counts[0], counts[1]))
+        if check and self._rig.last is not None:
+            self._write_out(self._rig.last)
+        return times
+
+    def run(self, side: str, count: int) -> None:
+        """So many calls in a row, for a clock outside this process; the first request of a side makes its buffers."""
+        if side not in self._kept:
+            self._kept[side] = self._call(side)
+        call = self._kept[side]
+        for _ in range(count):
+            call()
+
+    def _call(self, side: str) -> timing.Call:
+        inputs = self._fresh()
+        if side == "kernel":
+            self._timed = inputs
+            return allocating_call(self._kernel, self._workload, self._binding, inputs, self._threads)
+        compiled = self._baselines.inductor() if side == "inductor" else None
+        if compiled is not None:
+            return lambda: compiled(list(inputs))
+        return lambda: self._baselines.eager(inputs)
+
+    def _fresh(self) -> list[torch.Tensor]:
+        """The inputs in new memory, each after a random padding, so that placement differs from block to block."""
+        fresh = []
+        for x in self._given:
+            padding = torch.empty(self._random.randrange(1, 64) * 1024, dtype=torch.uint8)
+            guarded = Guarded(x.dtype, x.shape, x.stride())
+            guarded.write(x, GUARDS[0])
+            fresh.append(guarded.tensor)
+            del padding
+        return fresh
+
+    def _write_out(self, call: timing.Call) -> None:
+        if self._workload.aliases:  # one more call writes over the inputs, which get their first values back for it
+            for x, first in zip(self._timed, self._given, strict=True):
+                if 0 not in x.stride():
+                    x.copy_(first)
+        else:
+            stale: Any = call()
+            for output in stale:  # the next call most likely gets this memory again: it must not find a right answer there
+                if output.is_contiguous() and output.numel():
+                    output.view(-1).view(torch.uint8).fill_(POISONS[0])
+            del stale, output
+        results: Any = call()
+        for slot, result in zip(self._arena.outputs, results, strict=True):
+            slot.tensor.copy_(result)

@@ -1,0 +1,168 @@
+"""Is it faster? The runner samples, block by block; the host, here, decides order, statistics and verdict, and holds the
+runner's clock against its own. The referee judges what timed calls wrote."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from accelopt_compile.evaluate import timing
+from accelopt_compile.evaluate.crew import Crew
+from accelopt_compile.evaluate.sandbox.host import Child
+from accelopt_compile.evaluate.verifying import called
+from accelopt_compile.records import Rejected, Stage, Timing
+
+CLOSE = 1.2
+"""A second baseline within this factor of the better one is measured against too, at full effort."""
+CLOCKS_APART = 1.6
+"""By how much the host's clock may see less of a speedup than the runner's: calls are few, and neighbours disturb both."""
+LOOK_S = 0.004
+LOOKS = 5
+
+
+class Stopped(Exception):
+    """The candidate ended the measurement; `verdict` says how."""
+
+    def __init__(self, verdict: Rejected) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+class RunnerRig:
+    """The two sides in a runner, as a `timing.Rig`. `check` says after which block what the kernel wrote is judged."""
+
+    def __init__(self, clock: Clocking, runner: Child, ours: str, base: str) -> None:
+        self._clock, self._runner, self._ours, self._base = clock, runner, ours, base
+        self.checked: set[int] = set()
+
+    def repeats(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        reply = self._clock.asked(self._runner, {"op": "bench", "ours": self._ours, "base": self._base})
+        (a, took_a), (b, took_b) = _pairs(reply["repeats"], 2)
+        return (max(1, int(a)), took_a), (max(1, int(b)), took_b)
+
+    def block(self, number: int, order: Sequence[bool], counts: tuple[int, int]) -> timing.Pairs:
+        message = {"op": "block", "number": number, "order": list(order), "counts": counts, "check": number in self.checked}
+        return _pairs(self._clock.asked(self._runner, message)["times"], len(order))
+
+
+class Clocking:
+    """Times candidates of one workload at one binding. Medians of the baselines and the noise are measured once."""
+
+    def __init__(self, crew: Crew, *, threads: int, seed: int) -> None:
+        self._crew, self._threads, self._seed = crew, threads, seed
+        self._random = random.Random(seed)
+        self._medians: dict[str, float] = {}
+        self._noise: float | None = None
+
+    def medians(self) -> dict[str, float]:
+        """Median microseconds of "eager" and, where there is one, "inductor". Raises EvaluatorDied."""
+        if not self._medians:
+            self._prepare(self._seed)
+            runner = self._crew.runner(timing=True)
+            try:
+                for name in ["eager", *(["inductor"] if self._crew.inductor() else [])]:
+                    paired = self._measure(RunnerRig(self, runner, name, name), timing.QUICK)
+                    self._medians[name], noise = (paired.ours_us + paired.base_us) / 2, timing.noise(paired)
+                    self._noise = noise if self._medians[name] == min(self._medians.values()) else self._noise
+            finally:
+                runner.close()
+        return dict(self._medians)
+
+    def time(self, runner: Child, effort: str, seed: int) -> Timing | Rejected:
+        """Time the kernel that `runner` has loaded against whichever baseline leaves the least speedup, on inputs of
+        `seed`: never those of a check."""
+        medians = self.medians()
+        ranked = sorted(medians, key=lambda name: medians[name])
+        rivals = [name for name in ranked if effort == "full" and medians[name] < CLOSE * medians[ranked[0]]] or ranked[:1]
+        protocol = timing.FULL if effort == "full" else timing.QUICK
+        self._prepare(seed)
+        try:
+            results = {name: self._against(name, runner, protocol) for name in rivals}
+            least = min(results, key=lambda name: results[name].ratio)
+            paired = results[least]
+            if effort == "full":
+                self._noise = timing.noise(self._measure(RunnerRig(self, runner, rivals[0], rivals[0]), timing.QUICK))
+                self._look(runner, least, paired)
+        except Stopped as stopped:
+            return stopped.verdict
+        return Timing(
+            kernel_us=paired.ours_us,
+            baselines_us=medians | {name: p.base_us for name, p in results.items()},
+            speedup=paired.ratio,
+            low=paired.low,
+            high=paired.high,
+            blocks=paired.blocks,
+            threads=self._threads,
+            noise=self._noise or 0.0,
+        )
+
+    def asked(self, runner: Child, message: dict[str, Any]) -> dict[str, Any]:
+        """The runner's answer. Raises Stopped."""
+        if message["op"] == "bench":
+            binding = self._crew.binding
+            about = {"workload": self._crew.workload.to_json(), "binding": binding, "threads": self._threads}
+            message = message | about | {"seed": self._random.randrange(1 << 30)}
+        reply = called(runner, message, self._crew.limits.timing_s, "while it was timed")
+        if isinstance(reply, Rejected):
+            raise Stopped(reply)
+        return reply
+
+    def _prepare(self, seed: int) -> None:
+        binding = sorted(self._crew.binding.items())
+        about = {"binding": binding, "family": "normal", "seed": seed, "probes": 4, "shift": 0, "apart": True}
+        prepared = self._crew.ask({"op": "prepare", **about})
+        if "skip" in prepared:
+            verdict = Rejected(stage=Stage.RUN, reason=f"nothing can be timed: {prepared['skip']}")
+            raise Stopped(verdict)
+
+    def _measure(self, rig: RunnerRig, protocol: timing.Protocol, after: Any = None) -> timing.Paired:
+        contended = timing.contended(self._threads)
+        return timing.measure(rig, protocol, contended=contended, generator=self._random, after_block=after)
+
+    def _against(self, name: str, runner: Child, protocol: timing.Protocol) -> timing.Paired:
+        """One paired measurement. What the kernel wrote is judged after the first block, a random one and the last."""
+        rig = RunnerRig(self, runner, "kernel", name)
+        rig.checked = {0, self._random.randrange(1, 3)}
+
+        def judge(number: int, blocks: int) -> None:
+            if number in rig.checked:
+                found = self._crew.ask({"op": "check_timed"})
+                if found["fault"]:
+                    reason = "wrong result after timing, right before it"
+                    raise Stopped(Rejected(stage=Stage.CHEAT, reason=reason, diagnosis=str(found["fault"])))
+            rig.checked.add(blocks - 1)
+
+        return self._measure(rig, protocol, judge)
+
+    def _look(self, runner: Child, base: str, paired: timing.Paired) -> None:
+        """The same speedup by a clock that the candidate cannot reach: this process's. Raises Stopped where it is far less."""
+        counts = {
+            side: max(1, math.ceil(1e6 * LOOK_S / max(us, 0.05)))
+            for side, us in (("kernel", paired.ours_us), (base, paired.base_us))
+        }
+        best = dict.fromkeys(counts, math.inf)
+        for side in counts:
+            self.asked(runner, {"op": "calls", "side": side, "count": 1})  # makes the buffers
+        for _ in range(LOOKS):
+            for side, count in counts.items():
+                begin = time.perf_counter()
+                self.asked(runner, {"op": "calls", "side": side, "count": count})
+                best[side] = min(best[side], (time.perf_counter() - begin) / count)
+        seen = best[base] / best["kernel"]
+        if paired.ratio > CLOCKS_APART * seen and paired.low > 1.0:
+            reason = f"its process measured {paired.ratio:.2f}x, a clock outside {seen:.2f}x"
+            raise Stopped(Rejected(stage=Stage.CHEAT, reason=reason))
+
+
+def _pairs(value: Any, count: int) -> list[tuple[float, float]]:
+    """What a runner sent as pairs of positive numbers. Raises Stopped for anything else."""
+    try:
+        found = [(float(a), float(b)) for a, b in value]
+    except (TypeError, ValueError):
+        found = []
+    if len(found) != count or not all(math.isfinite(x) and x > 0 for pair in found for x in pair):
+        raise Stopped(Rejected(stage=Stage.CHEAT, reason="the runner sent no times"))
+    return found

@@ -1,0 +1,87 @@
+"""Forking on request: the loop that the fork server and each nursery run, and the host's side of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from accelopt_compile.errors import EvaluatorDied
+from accelopt_compile.evaluate.sandbox import child
+
+DESCRIPTORS = 3
+"""The most descriptors that one request carries: channel, output pipe, arena."""
+
+
+def serve(control: socket.socket, alive: Callable[[], bool], other: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Serve the host at `control` until it is gone: {"fork": {...}} with descriptors -> {"pid"}, {"reap": pid} ->
+    {"status"}, the raw wait status. Any other request is answered by `other`, which knows what children may inherit."""
+    while alive():
+        if not select.select([control], [], [], 2.0)[0]:
+            continue
+        data, descriptors, _, _ = socket.recv_fds(control, 1 << 20, DESCRIPTORS)
+        while data and not data.endswith(b"\n"):
+            more = control.recv(1 << 20)
+            data = data + more if more else b""
+        if not data:
+            return
+        request = json.loads(data)
+        if "fork" in request:
+            reply = {"pid": _fork(request["fork"], descriptors, control, other)}
+        elif "reap" in request:
+            reply = {"status": os.waitpid(int(request["reap"]), 0)[1]}
+        else:
+            reply = other(request) | {"id": request.get("id")}
+        control.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def _fork(request: dict[str, Any], descriptors: list[int], control: socket.socket, other: Any) -> int:
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            control.close()
+            child.enter(request, descriptors, getattr(other, "baselines", None))
+            status = 0
+        finally:
+            os._exit(status)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return pid
+
+
+class Forker:
+    """The host's end. Its methods may be called from several threads."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self.socket = control
+        self.file = control.makefile("rb")
+        self._lock = threading.Lock()
+
+    def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        """Fork a child holding `descriptors`; its pid. Raises EvaluatorDied."""
+        return int(self._ask({"fork": request}, descriptors)["pid"])
+
+    def reap(self, pid: int) -> int:
+        """Wait for a child that was killed or died; its raw wait status (0 when whoever forked it is gone)."""
+        try:
+            return int(self._ask({"reap": pid}, [])["status"])
+        except EvaluatorDied:
+            return 0
+
+    def _ask(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        line = json.dumps(message).encode() + b"\n"
+        try:
+            with self._lock:
+                if descriptors:
+                    sent = socket.send_fds(self.socket, [line], descriptors)
+                    line = line[sent:]
+                self.socket.sendall(line)
+                reply: dict[str, Any] = json.loads(self.file.readline())
+                return reply
+        except (OSError, ValueError) as failure:
+            raise EvaluatorDied(f"the process that forks evaluation processes is gone: {failure}") from failure

@@ -1,0 +1,138 @@
+"""Stored kernels of another environment, and of a store that others can write: proven here first, or not launched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import planting
+import pytest
+import torch
+from planting import Norm
+
+import accelopt_compile
+from accelopt_cache import Store, layout
+from accelopt_cache.layers import open_layers
+from accelopt_compile import pipeline, proving
+from accelopt_compile.launch import kernels
+from accelopt_compile.records import KernelSource, Record
+
+COMPILER = {"compiler": "somebody else's 1.0"}
+
+
+def scaled(seed: KernelSource) -> KernelSource:
+    """The seed with a result that is 0.1 % too large: fast, deterministic and wrong."""
+    text = seed.text.replace(
+        "INLINE void put(float* p, vf v) { *(rf*)p = v; }", "INLINE void put(float* p, vf v) { *(rf*)p = v * 1.001f; }"
+    )
+    assert text != seed.text
+    return replace(seed, text=text)
+
+
+def compiled(model: Any, x: torch.Tensor, **options: Any) -> tuple[str, str]:
+    """(outcome, reason) of the model's only region, the result checked against eager."""
+    torch._dynamo.reset()
+    result = torch.compile(model, backend="accelopt", options=options)(x)
+    torch.testing.assert_close(model(x), result)
+    ((region,),) = [graph["regions"] for graph in accelopt_compile.explain(structured=True)[-1:]]
+    return region["outcome"], region["reason"]
+
+
+@pytest.fixture
+def model_and_input() -> Any:
+    with torch.no_grad():
+        yield Norm(256).eval(), torch.randn(700, 256)
+
+
+@pytest.mark.timeout(200)
+def test_a_kernel_of_another_compiler_is_proven_again_once(model_and_input: Any) -> None:
+    """Mode "apply" leaves it and says why; "tune" proves and times it, and later compiles find a record made here."""
+    model, x = model_and_input
+    (site,) = planting.plant(model, x, environment=COMPILER)
+    outcome, reason = compiled(model, x, mode="apply", min_speedup=1.0)
+    assert "MISS" == outcome
+    assert 'mode is apply; a stored kernel has to be proven here first (compiler was "somebody else\'s 1.0"' in reason
+    assert {} == kernels.statistics()
+    outcome, reason = compiled(model, x, mode="tune", min_speedup=1.0, budget_s=60)
+    assert ("HIT", True) == (outcome, reason.startswith("proven again: compiler was"))
+    place = planting.bench()
+    *_, made = place.store.records(site.workload.digest, place.target)
+    assert (place.environment, "winner") == (made.environment, made.outcome)
+    assert planting.TIMING != made.timing
+    assert made.errors is not None
+    assert "compiler" in made.provenance["proven_again"]["because"]
+    assert ("HIT", "") == compiled(model, x, mode="apply", min_speedup=1.0)
+
+
+@pytest.mark.timeout(200)
+def test_a_kernel_that_is_wrong_here_is_not_adopted(model_and_input: Any) -> None:
+    """A record that claims to be proven elsewhere is worth what the evaluator says here."""
+    model, x = model_and_input
+    (site,) = planting.plant(model, x, environment=COMPILER, source=scaled)
+    place = planting.bench(min_speedup=1.0)
+    waiting = proving.unproven(place, site.workload.digest, site.binding, max_distance=2.0)
+    assert waiting is not None
+    said = proving.prove(place, site.workload, site.binding, waiting)
+    assert isinstance(said, str)
+    assert "refused at numerics" in said
+    assert 1 == len(place.store.records(site.workload.digest, place.target))
+
+
+@pytest.mark.timeout(200)
+def test_a_store_that_others_can_write_is_a_layer(model_and_input: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels are proven before the first launch, the proof and the built kernel lie in the user's own store, and what it
+    says of graphs or builds is not read."""
+    model, x = model_and_input
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    planting.plant(model, x)
+    shared = tmp_path / "accelopt"
+    shared.chmod(0o770)
+    pipeline._stores.cache_clear()
+    outcome, reason = compiled(model, x, mode="apply", min_speedup=1.0)
+    assert "MISS" == outcome
+    assert f"{shared} can be written by its group" in reason
+    before = sorted(p for p in (shared / "v1").rglob("*") if p.is_file())
+    outcome, reason = compiled(model, x, mode="tune", min_speedup=1.0, budget_s=60)
+    assert ("HIT", True) == (outcome, reason.startswith(f"proven again: {shared} can be written by its group"))
+    assert 1 == sum(s["calls"] for s in kernels.statistics().values())
+    assert before == sorted(p for p in (shared / "v1").rglob("*") if p.is_file())
+    own = Store.open(tmp_path / "mine" / "accelopt")
+    assert ["winner"] == [record.outcome for _, record in own.iter_records()]
+    assert [p for p in (tmp_path / "mine" / "accelopt" / layout.BUILDS).rglob("*.so") if len(p.stem) == 64]
+    assert ("HIT", "") == compiled(model, x, mode="apply", min_speedup=1.0)
+    shared.chmod(0o700)
+    pipeline._stores.cache_clear()
+
+
+def test_whose_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours alone: no layers. Writable by a group: below the user's own. No own place: below the memory of this process."""
+    root, mine = tmp_path / "root", tmp_path / "mine"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(mine))
+    own, layers = open_layers(str(root))
+    assert (root, ()) == (own.root, layers)
+    root.chmod(0o770)
+    own, layers = open_layers(str(root))
+    assert (mine / "accelopt", [root]) == (own.root, [layer.root for layer in layers])
+    (mine / "accelopt").chmod(0o770)
+    own, layers = open_layers(str(root))
+    assert (None, [root]) == (own.root, [layer.root for layer in layers])
+
+
+def test_a_search_shares_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group's store gets the results too; its other users will prove them."""
+    from accelopt_compile import tuning
+    from accelopt_compile.search.task import SearchResult
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    (tmp_path / "accelopt").mkdir()
+    (tmp_path / "accelopt").chmod(0o770)
+    pipeline._stores.cache_clear()
+    place = planting.bench()
+    with torch.no_grad():
+        (site,) = planting.sites_seen(Norm().eval(), torch.randn(6, 64))
+    result = SearchResult(best=None, candidates=(), experiences=(), reason="nothing was faster")
+    record: Record = tuning._store(place, site.workload, site.binding, result)
+    for store in (place.store, *place.layers):
+        assert [record] == [found for _, found in store.iter_records()]
+    pipeline._stores.cache_clear()
