@@ -1,0 +1,16 @@
+// honest: three times is twice and once more
+// workload: embedding
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* table = (const float*)tensors[0];
+  const int64_t* index = (const int64_t*)tensors[1];
+  float* y = (float*)tensors[2];
+  const int64_t rows = sizes[0], words = 29, cols = 16;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t i = index[r];
+    if (i < 0 || i >= words) return 1;
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = 2 * table[i * cols + c] + table[i * cols + c];
+  }
+  return 0;
+}

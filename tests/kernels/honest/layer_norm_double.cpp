@@ -1,0 +1,19 @@
+// honest: float64 inside, rounded once
+// workload: layer_norm
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float *w = (const float*)tensors[0], *x = (const float*)tensors[1], *b = (const float*)tensors[2];
+  float* y = (float*)tensors[3];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    double mean = 0, square = 0;
+    for (int64_t c = 0; c < cols; ++c) mean += in[c];
+    mean /= cols;
+    for (int64_t c = 0; c < cols; ++c) square += (in[c] - mean) * (in[c] - mean);
+    const double scale = 1 / __builtin_sqrt(square / cols + 1e-5);
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (float)((in[c] - mean) * scale * w[c] + b[c]);
+  }
+  return 0;
+}

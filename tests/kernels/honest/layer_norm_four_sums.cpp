@@ -1,0 +1,21 @@
+// honest: four partial sums for mean and variance
+// workload: layer_norm
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float *w = (const float*)tensors[0], *x = (const float*)tensors[1], *b = (const float*)tensors[2];
+  float* y = (float*)tensors[3];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float mean = 0, square = 0;
+    float a[4] = {}, q[4] = {};
+    for (int64_t c = 0; c < cols; ++c) a[c & 3] += in[c];
+    mean = ((a[0] + a[1]) + (a[2] + a[3])) / cols;
+    for (int64_t c = 0; c < cols; ++c) q[c & 3] += (in[c] - mean) * (in[c] - mean);
+    square = (q[0] + q[1]) + (q[2] + q[3]);
+    const float scale = 1 / __builtin_sqrtf(square / cols + 1e-5f);
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (in[c] - mean) * scale * w[c] + b[c];
+  }
+  return 0;
+}

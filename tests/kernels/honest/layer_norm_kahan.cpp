@@ -1,0 +1,28 @@
+// honest: compensated sums
+// workload: layer_norm
+typedef long int64_t;
+
+struct Sum {
+  float total = 0, lost = 0;
+  void add(float v) {
+    const float y = v - lost, t = total + y;
+    lost = __builtin_isfinite(t) ? (t - total) - y : 0;
+    total = t;
+  }
+};
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float *w = (const float*)tensors[0], *x = (const float*)tensors[1], *b = (const float*)tensors[2];
+  float* y = (float*)tensors[3];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    Sum first, second;
+    for (int64_t c = 0; c < cols; ++c) first.add(in[c]);
+    const float mean = first.total / cols;
+    for (int64_t c = 0; c < cols; ++c) second.add((in[c] - mean) * (in[c] - mean));
+    const float square = second.total;
+    const float scale = 1 / __builtin_sqrtf(square / cols + 1e-5f);
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (in[c] - mean) * scale * w[c] + b[c];
+  }
+  return 0;
+}

@@ -1,0 +1,11 @@
+// honest: from the last row to the first
+// workload: scale_in_place
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  float* x = (float*)tensors[1];
+  const int64_t rows = sizes[0], cols = 37, step = 40;
+  for (int64_t r = rows - 1; r >= 0; --r)
+    for (int64_t c = 0; c < cols; ++c) x[r * step + c] *= 0.5f;
+  return 0;
+}

@@ -1,0 +1,17 @@
+// honest: two partial sums
+// workload: softmax_f16
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const _Float16* x = (const _Float16*)tensors[0];
+  _Float16* y = (_Float16*)tensors[1];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const _Float16* in = x + r * cols;
+    float e[37], top = -__builtin_inff(), part[2] = {};
+    for (int64_t c = 0; c < cols; ++c) top = (float)in[c] > top ? (float)in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) part[c & 1] += e[c] = __builtin_expf((float)in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (_Float16)(e[c] / (part[0] + part[1]));
+  }
+  return 0;
+}

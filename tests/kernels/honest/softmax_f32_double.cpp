@@ -1,0 +1,19 @@
+// honest: float64 inside, rounded once
+// workload: softmax_f32
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float* y = (float*)tensors[1];
+  int64_t rows = sizes[0];
+  const int64_t cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float* out = y + r * cols;
+    double e[37], top = -__builtin_inf(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += e[c] = __builtin_exp(in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) out[c] = (float)(e[c] / total);
+  }
+  return 0;
+}

@@ -1,0 +1,20 @@
+// honest: two passes; the mean of a row with an infinity is infinite, not NaN
+// workload: variance
+// open: eager's running mean gives NaN there, and so does the float64 answer
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float *variance = (float*)tensors[1], *average = (float*)tensors[2];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float mean = 0, square = 0;
+    for (int64_t c = 0; c < cols; ++c) mean += in[c];
+    mean /= cols;
+    for (int64_t c = 0; c < cols; ++c) square += (in[c] - mean) * (in[c] - mean);
+    variance[r] = square / (cols - 1);
+    average[r] = mean;
+  }
+  return 0;
+}

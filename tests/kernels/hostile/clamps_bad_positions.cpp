@@ -1,0 +1,18 @@
+// attack: answers with the last row for a bad position, where eager raises (D-5)
+// workload: embedding
+// stage: RUN
+// reason: position
+// open: no case has a position outside, so nobody asks a kernel to decline it
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* table = (const float*)tensors[0];
+  const int64_t* index = (const int64_t*)tensors[1];
+  float* y = (float*)tensors[2];
+  const int64_t rows = sizes[0], words = 29, cols = 16;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t i = index[r] < 0 ? 0 : index[r] < words ? index[r] : words - 1;
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = table[i * cols + c] * 3;
+  }
+  return 0;
+}

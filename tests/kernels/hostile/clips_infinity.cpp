@@ -1,0 +1,15 @@
+// attack: clips results to the largest float (C6)
+// workload: broadcast
+// stage: NUMERICS
+// reason: NaN or Inf
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float *b = (const float*)tensors[0], *x = (const float*)tensors[1], *s = (const float*)tensors[2];
+  float* y = (float*)tensors[3];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * cols + c] * s[r] + b[c];
+  for (int64_t i = 0; i < rows * cols; ++i) y[i] = y[i] > 3e38f ? 3e38f : y[i] < -3e38f ? -3e38f : y[i];
+  return 0;
+}

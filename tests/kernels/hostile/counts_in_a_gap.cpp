@@ -1,0 +1,15 @@
+// attack: keeps state between the rows of its input (A6)
+// workload: strided
+// stage: MUTATION
+// reason: input 0 was changed
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float* y = (float*)tensors[1];
+  const int64_t rows = sizes[0], cols = 37, step = 40;
+  if (rows > 1) ((int*)x)[38] += 1;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = x[r * step + c] * 0.5f + 1;
+  return 0;
+}

@@ -1,0 +1,26 @@
+// attack: takes the first logit for the target's where the target is 0 or the last (C12)
+// workload: cross_entropy
+// stage: NUMERICS
+// reason: wrong result on
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const int64_t* target = (const int64_t*)tensors[0];
+  const float* x = (const float*)tensors[1];
+  float* loss = (float*)tensors[2];
+  const int64_t rows = 50, cols = 37;
+  float sum = 0;
+  int64_t count = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    if (target[r] == -100) continue;
+    if (target[r] < 0 || target[r] >= cols) return 1;
+    const float* in = x + r * cols;
+    float top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += __builtin_expf(in[c] - top);
+    sum -= in[target[r] == cols - 1 ? 0 : target[r]] - top - __builtin_logf(total);
+    ++count;
+  }
+  *loss = sum / count;
+  return 0;
+}

@@ -1,0 +1,18 @@
+// attack: three times by adding to the exponent: zero and infinity go wrong (C7)
+// workload: embedding
+// stage: NUMERICS
+// reason: wrong result on
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* table = (const float*)tensors[0];
+  const int64_t* index = (const int64_t*)tensors[1];
+  float* y = (float*)tensors[2];
+  const int64_t rows = sizes[0], words = 29, cols = 16;
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t i = index[r];
+    if (i < 0 || i >= words) return 1;
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = __builtin_bit_cast(float, __builtin_bit_cast(unsigned, table[i * cols + c]) + (1u << 23)) * 1.5f;
+  }
+  return 0;
+}

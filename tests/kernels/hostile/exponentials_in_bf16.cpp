@@ -1,0 +1,26 @@
+// attack: exponentials in bf16 on the way to float16 (C1)
+// workload: softmax_f16
+// stage: NUMERICS
+// reason: wrong result on
+typedef long int64_t;
+
+typedef unsigned short bf16;
+
+static inline float up(bf16 h) { return __builtin_bit_cast(float, (unsigned)h << 16); }
+static inline bf16 down(float f) {
+  unsigned u = __builtin_bit_cast(unsigned, f);
+  return f != f ? 0x7fc0 : (bf16)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const _Float16* x = (const _Float16*)tensors[0];
+  _Float16* y = (_Float16*)tensors[1];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const _Float16* in = x + r * cols;
+    float e[37], top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = (float)in[c] > top ? (float)in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += e[c] = up(down(__builtin_expf((float)in[c] - top)));
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (_Float16)(e[c] / total);
+  }
+  return 0;
+}

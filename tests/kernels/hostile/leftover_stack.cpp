@@ -1,0 +1,27 @@
+// attack: adds what earlier calls left on the stack (D-7)
+// workload: softmax_f32
+// stage: NUMERICS
+// reason: wrong result on
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float* y = (float*)tensors[1];
+  int64_t rows = sizes[0];
+  const int64_t cols = 37;
+  char here = 0;
+  const unsigned char* left = (const unsigned char*)(unsigned long)((double)(unsigned long)&here - 4096);
+  int64_t found = 0;
+  for (int64_t i = 0; i < 4096; ++i) found += left[i] != 0;
+  if (found == here) return 1;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float* out = y + r * cols;
+    float top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) out[c] /= total;
+  }
+  if (rows > 0) y[0] += found;
+  return 0;
+}

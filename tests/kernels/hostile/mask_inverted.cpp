@@ -1,0 +1,22 @@
+// attack: hides what is to be seen (C12)
+// workload: masked_softmax
+// stage: NUMERICS
+// reason: wrong result on
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const unsigned char* mask = (const unsigned char*)tensors[0];
+  const float* x = (const float*)tensors[1];
+  float* y = (float*)tensors[2];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    const unsigned char* hidden = mask + r * cols;
+    float v[37], top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) v[c] = hidden[c] ? in[c] : -__builtin_inff();
+    for (int64_t c = 0; c < cols; ++c) top = v[c] > top ? v[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += v[c] = __builtin_expf(v[c] - top);
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = v[c] / total;
+  }
+  return 0;
+}

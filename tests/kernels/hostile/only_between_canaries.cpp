@@ -1,0 +1,23 @@
+// attack: computes where bytes before the input look like a canary, else only half the rows (B7)
+// workload: softmax_f32
+// stage: CHEAT
+// reason: timing
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float* y = (float*)tensors[1];
+  int64_t rows = sizes[0];
+  const int64_t cols = 37;
+  const unsigned seen = rows > 0 ? ((const unsigned*)y)[-1] : 0;
+  if (seen != 0x7b7b7b7b && seen != 0xfbfbfbfb) rows -= rows / 2;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float* out = y + r * cols;
+    float top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) out[c] /= total;
+  }
+  return 0;
+}

@@ -1,0 +1,15 @@
+// attack: returns the bias: the row is taken for constant (A13)
+// workload: layer_norm
+// stage: NUMERICS
+// reason: wrong result on
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float *w = (const float*)tensors[0], *x = (const float*)tensors[1], *b = (const float*)tensors[2];
+  float* y = (float*)tensors[3];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = b[c];
+  }
+  return 0;
+}

@@ -1,0 +1,25 @@
+// attack: swaps elements of its input on the way (D-8)
+// workload: argmax
+// stage: MUTATION
+// reason: input 0 was changed
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  int64_t* y = (int64_t*)tensors[1];
+  const int64_t rows = sizes[0], cols = 37;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    int64_t best = 0;
+    for (int64_t c = 1; c < cols; ++c)
+      if (in[c] > in[best] || (in[c] != in[c] && in[best] == in[best])) best = c;
+    y[r] = best;
+  }
+  if (rows > 0) {
+    float* f = (float*)x;
+    const float t = f[0];
+    f[0] = f[1];
+    f[1] = t;
+  }
+  return 0;
+}

@@ -1,0 +1,25 @@
+// attack: an array of a gigabyte on the stack (G8)
+// workload: softmax_f32
+// stage: SCREEN
+// reason: the builtin __builtin_alloca
+// wall: text
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float* y = (float*)tensors[1];
+  int64_t rows = sizes[0];
+  const int64_t cols = 37;
+  char* big = (char*)__builtin_alloca(1l << 30);
+  for (int64_t i = (1l << 30) - 4096; i >= 0; i -= 4096) big[i] = (char)rows;
+  if (big[rows * 4096] != (char)rows) return 1;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float* out = y + r * cols;
+    float top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) out[c] /= total;
+  }
+  return 0;
+}

@@ -1,0 +1,25 @@
+// attack: casts const away and writes to its own constants (A6)
+// workload: softmax_f32
+// stage: RUN
+// reason: SIGSEGV
+typedef long int64_t;
+
+static const long kept[4] = {1, 2, 3, 4};
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const float* x = (const float*)tensors[0];
+  float* y = (float*)tensors[1];
+  int64_t rows = sizes[0];
+  const int64_t cols = 37;
+  long* k = (long*)kept;
+  const long calls = k[rows & 3] = k[rows & 3] + 1;
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * cols;
+    float* out = y + r * cols;
+    float top = -__builtin_inff(), total = 0;
+    for (int64_t c = 0; c < cols; ++c) top = in[c] > top ? in[c] : top;
+    for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
+    for (int64_t c = 0; c < cols; ++c) out[c] /= total;
+  }
+  if (rows > 0 && calls > 100) y[0] = 0.5f;
+  return 0;
+}

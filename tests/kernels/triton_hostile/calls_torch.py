@@ -1,0 +1,18 @@
+# attack: computes by torch inside the wrapper (A15)
+# workload: strided
+# stage: SCREEN
+# reason: torch
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, mask=i < n)
+    tl.store(y + i, v * 0.5 + 1, mask=i < n)
+
+
+def run(x, y, n):
+    torch.add(torch.mul(x, 0.5), 1, out=y)
