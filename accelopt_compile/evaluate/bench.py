@@ -15,6 +15,9 @@ from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded,
 from accelopt_compile.evaluate.launching import allocating_call
 from accelopt_compile.records import Workload
 
+FRESH_SETS = 8
+FRESH_BYTES = 32 << 20
+
 
 class Bench:
     """The sides of one measurement: "kernel", "eager" or "inductor". Inputs are those that lie in `memory`, where the
@@ -39,7 +42,7 @@ class Bench:
         self._given = [guarded.tensor for guarded in self._arena.inputs]
         self._timed: list[torch.Tensor] = []
         self._rig: timing.LocalRig | None = None
-        self._kept: dict[str, tuple[timing.Call, list[torch.Tensor]]] = {}
+        self._kept: dict[str, timing.Call] = {}
         self._last_inputs: list[torch.Tensor] = []
 
     def sides(self, ours: str, base: str) -> list[tuple[int, float]]:
@@ -57,28 +60,33 @@ class Bench:
 
     def run(self, side: str, count: int) -> None:
         """So many calls in a row, for a clock outside this process; the first request of a side makes its buffers."""
-        call, _ = self._kept_call(side)
+        if side not in self._kept:
+            self._kept[side] = self._call(side)
+        call = self._kept[side]
         for _ in range(count):
             call()
 
-    def fresh(self, side: str, count: int) -> list[float]:
-        """Nanoseconds of single calls, each on other content in the same memory."""
-        call, inputs = self._kept_call(side)
-        clock = timing.clock_for(self._threads)
-        contents = [self._given, [torch.roll(x, 1 + x.numel() // 3) for x in self._given]]
-        taken = []
-        for number in range(count):
-            for x, content in zip(inputs, contents[number % 2], strict=True):
-                if 0 not in x.stride():
-                    x.copy_(content)
-            taken.append(max(timing.sample(call, 1, clock), 1.0))
-        return taken
-
-    def _kept_call(self, side: str) -> tuple[timing.Call, list[torch.Tensor]]:
-        if side not in self._kept:
+    def fresh(self, side: str, rounds: int) -> list[float]:
+        """Nanoseconds a call, each on content that no call of this side has seen, and other content than the last."""
+        size = sum(x.numel() * x.element_size() for x in self._given)
+        made = []
+        for _ in range(max(1, min(FRESH_SETS, FRESH_BYTES // max(size, 1)))):
             call = self._call(side)
-            self._kept[side] = call, self._last_inputs
-        return self._kept[side]
+            made.append((call, self._last_inputs))
+        clock = timing.clock_for(self._threads)
+
+        def all_of_them() -> None:
+            for call, _ in made:
+                call()
+
+        taken = []
+        for number in range(rounds + 1):
+            for place, (_, inputs) in enumerate(made):
+                for x, first in zip(inputs, self._given, strict=True):
+                    if 0 not in x.stride():
+                        x.copy_(torch.roll(first, 1 + number * len(made) + place))
+            taken.append(max(timing.sample(all_of_them, 1, clock), 1.0) / len(made))
+        return taken[1:]
 
     def _call(self, side: str) -> timing.Call:
         inputs = self._last_inputs = self._fresh()

@@ -127,7 +127,7 @@ class Evaluator:
     def _verify(self, artifact: Artifact, effort: Effort, seeds: Sequence[int]) -> Verified | Rejected:
         runner = self._crew.runner()
         try:
-            loaded = self._load(runner, artifact, verifies=True)
+            loaded = self._load(runner, artifact)
             if isinstance(loaded, Rejected):
                 return loaded
             verified = verify(self._crew, runner, trials(self.workload, self.binding, effort, seeds, self.threads))
@@ -144,12 +144,12 @@ class Evaluator:
             return stopped.verdict
         runner = self._crew.runner(timing=True)
         try:
-            loaded = self._load(runner, artifact, verifies=False)
+            loaded = self._load(runner, artifact)
             return loaded if isinstance(loaded, Rejected) else self._clocking.time(runner, effort, seed)
         finally:
             runner.close()
 
-    def _load(self, runner: Child, artifact: Artifact, *, verifies: bool) -> dict[str, Any] | Rejected:
+    def _load(self, runner: Child, artifact: Artifact) -> dict[str, Any] | Rejected:
         about = {
             "path": artifact.path,
             "source_digest": artifact.source_digest,
@@ -157,7 +157,7 @@ class Evaluator:
             "features": {},
             "build_s": artifact.build_s,
         }
-        message = {"op": "load", "backend": backend_name(self._backend), "artifact": about, "verifies": verifies}
+        message = {"op": "load", "backend": backend_name(self._backend), "artifact": about}
         return called(runner, message, self._crew.limits.call_s, "loading the kernel")
 
     def _implausible(self, timing: Timing) -> Rejected | None:

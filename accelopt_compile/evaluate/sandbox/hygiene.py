@@ -1,4 +1,4 @@
-"""What a runner does around each call so that a kernel finds nothing of the last one, and leaves nothing behind.
+"""What a runner does around each call so that what a kernel should not touch or leave behind shows.
 
 Through libc, where it has what is needed; elsewhere a step is left out. The right result never depends on these.
 """
@@ -8,38 +8,18 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import platform
 from collections.abc import Sequence
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_DONTNEED = 4
 _PERTURB = -6
 _NONE, _READ, _WRITE = 0, 1, 2
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_STACK_POINTER = {"x86_64": 160, "aarch64": 432}.get(platform.machine())
-"""Where getcontext leaves the stack pointer, in bytes."""
-_STACK_BYTES = 8 << 20
-_IN_USE = 16 << 10
-"""Below the stack pointer of Python's call into libc: what the calls around a kernel use themselves."""
 
 
-def forget_freed_memory() -> None:
-    """From now on freed blocks are overwritten, and new ones hold rubbish."""
+def rubbish_in_memory(on: bool) -> None:
+    """Whether freed blocks are overwritten and new ones hold rubbish. Not all the time: a kernel that keeps something in
+    a freed block must also find it there, and be wrong for it."""
     if hasattr(_LIBC, "mallopt"):
-        _LIBC.mallopt(_PERTURB, 0xA5)
-
-
-def scrub_stack() -> None:
-    """Give back the pages of the stack below what is in use: they read as zeros from then on."""
-    if _STACK_POINTER is None or not hasattr(_LIBC, "getcontext"):
-        return
-    context = ctypes.create_string_buffer(4096)
-    if _LIBC.getcontext(context) != 0:
-        return
-    pointer = int.from_bytes(context.raw[_STACK_POINTER : _STACK_POINTER + 8], "little")
-    top = (pointer - _IN_USE) // _PAGE * _PAGE
-    # Pages that were never touched are not mapped; madvise goes on behind them and says ENOMEM at the end.
-    _LIBC.madvise(ctypes.c_void_p(top - _STACK_BYTES + (1 << 20)), ctypes.c_size_t(_STACK_BYTES - (1 << 20)), _DONTNEED)
+        _LIBC.mallopt(_PERTURB, 0xA5 if on else 0)
 
 
 def threads() -> int:

@@ -36,8 +36,6 @@ class Runner:
             case "load":
                 module, _, attribute = message["backend"].partition(":")
                 backend = getattr(importlib.import_module(module), attribute)()
-                if message["verifies"]:
-                    hygiene.forget_freed_memory()
                 self._kernel = backend.load(Artifact(**message["artifact"]))
                 return {"walls": dict(self._walls)}
             case "run":
@@ -65,7 +63,7 @@ class Runner:
         threads = int(message["threads"])
         self._most_threads = max(self._most_threads, threads)
         self._pages.close(message["fences"], message["readonly"])
-        hygiene.scrub_stack()
+        hygiene.rubbish_in_memory(bool(message["fences"]))
         status, changed = _called(self._kernel, pointers, message["sizes"], threads)
         fault = hygiene.float_mode() and f"the floating-point mode was changed: {hygiene.float_mode()}"
         if changed:
