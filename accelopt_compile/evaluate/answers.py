@@ -13,7 +13,8 @@ import torch
 from torch.fx import GraphModule
 
 from accelopt_compile.evaluate.compare import Exact, Expected, Picked
-from accelopt_compile.evaluate.inputs import Role, make_inputs, roles
+from accelopt_compile.evaluate.exact import exact_outputs
+from accelopt_compile.evaluate.inputs import MASKING, Role, make_inputs, roles
 from accelopt_compile.evaluate.noisy import UNIT, sensitivity
 from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
 from accelopt_compile.evaluate.tolerance import Allowance, allow, input_steps, reduced_elements, rounds_to_half
@@ -63,6 +64,8 @@ class Answers:
         self._kept: OrderedDict[Case, Answer | str] = OrderedDict()
         self._modules: dict[tuple[tuple[str, int], ...], tuple[GraphModule, GraphModule]] = {}
         self._picks = picks(workload)
+        self._exact = exact_outputs(workload)
+        self._may_be_nan = ("nonfinite", *(MASKING if any(s.dtype == "b8" for s in workload.inputs) else ()))
         self._signs: list[bool] | None = None
 
     def get(self, case: Case, *, probes: int) -> Answer | str:
@@ -87,7 +90,7 @@ class Answers:
             inputs, results, took = self._eager(case, eager)
         except (RuntimeError, IndexError, ValueError, ZeroDivisionError, NotImplementedError) as refused:
             return f"the reference refuses this case: {type(refused).__name__} {refused}"[:200]
-        if case.family != "nonfinite" and any(r.is_floating_point() and bool(r.isnan().any()) for r in results):
+        if case.family not in self._may_be_nan and any(r.is_floating_point() and bool(r.isnan().any()) for r in results):
             return "the reference gives NaN"
         wide = widen(inputs)
         begin = time.perf_counter()
@@ -107,8 +110,10 @@ class Answers:
             if k in self._picks:
                 expected.append(self._picked(k, case, wide, g, r))
                 continue
-            if not r.is_floating_point():
-                expected.append(Exact(eager=r.contiguous(), golden=g.contiguous()))
+            if not r.is_floating_point() or k in self._exact:
+                right = r.contiguous()
+                golden_too = right if r.is_floating_point() else g.contiguous()
+                expected.append(Exact(eager=right, golden=golden_too, signed=self._exact.get(k, False)))
                 continue
             allowance = allow(g, r, s, low, reduced)
             if _ill_conditioned(allowance):

@@ -12,11 +12,13 @@ from accelopt_compile.evaluate.tolerance import Allowance
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
-    """What an output that is no float must equal, element by element: eager, or the golden answer where they differ
-    (a comparison of two nearly equal floats)."""
+    """What an output must equal, element by element: eager, or the golden answer where they differ (a comparison of two
+    nearly equal floats). Floats that were only moved, selected or rounded once are held to this too; `signed` where the
+    sign of a zero must be eager's."""
 
     eager: torch.Tensor
     golden: torch.Tensor
+    signed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,10 @@ def _exact(output: torch.Tensor, wanted: Exact) -> Judgement:
     if output.dtype == torch.bool and bool((raw > 1).any()):
         return Judgement(share=float("inf"), fault="a boolean element is neither 0 nor 1")
     wrong = (output != wanted.eager) & (output != wanted.golden)
+    if output.is_floating_point():
+        wrong &= ~(output.isnan() & wanted.eager.isnan())
+        if wanted.signed:
+            wrong |= (output == 0) & (wanted.eager == 0) & (output.signbit() != wanted.eager.signbit())
     if not bool(wrong.any()):
         return Judgement(share=0.0)
     return Judgement(share=float("inf"), fault=_first(wrong, output, wanted.eager, "must be exact"))

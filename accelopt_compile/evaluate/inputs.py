@@ -27,10 +27,21 @@ FAMILIES = (
     "constant_rows",
     "logits",
     "nonfinite",
+    "subnormal",
+    "negative_zeros",
+    "ties",
+    "near_max",
+    "tile_edges",
+    "sorted",
+    "one_hot",
 )
 QUICK_FAMILIES = ("normal", "logits", "offset", "constant_rows", "nonfinite")
 EVERYWHERE = ("normal", "tiny", "large", "uniform", "small_ints")
 """Families that apply to every float input; the others shape the largest inputs and leave weights and biases normal."""
+
+
+MASKING = ("zero_rows", "constant_rows")
+"""Families whose boolean inputs have rows without a single true: what eager gives there, NaN too, must be given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +199,34 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
         case "nonfinite":
             for step, value in ((53, float("nan")), (71, float("inf")), (97, float("-inf"))):
                 flat[step // 2 :: step * 8] = value
+        case "one_hot":
+            x = _one_hot(shape, generator).to(work)
+        case "sorted":
+            x = x.sort(-1).values if shape else x
+        case "ties":
+            palette = torch.randn(4, generator=generator, dtype=work)
+            x = palette[torch.randint(0, 4, shape, generator=generator)]
+        case "tile_edges":
+            at = torch.arange(shape[-1] if shape else 1) % 16
+            x = torch.where((at == 0) | (at == 15), x, 0.0).view(shape)
+        case "negative_zeros":
+            x = torch.where(torch.rand(shape, generator=generator) < 0.5, x, torch.tensor(-0.0, dtype=work))
+        case "subnormal":
+            share = 0.5 + 0.5 * torch.rand(rows, generator=generator)
+            x = torch.where(torch.rand(shape, generator=generator) < share, x * (torch.finfo(dtype).tiny / 2), x)
+        case "near_max":  # one sign, so that no order of summation overflows where another does not
+            sign = 1 - 2 * int(torch.randint(0, 2, (), generator=generator))
+            large = flat[30::61]
+            large.copy_((torch.rand(large.shape, generator=generator, dtype=work) + 1) * (sign * 0.25 * torch.finfo(dtype).max))
     return x
+
+
+def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """One 1 in each row, at a random place."""
+    if not shape:
+        return torch.ones(())
+    at = torch.randint(0, max(shape[-1], 1), (*shape[:-1], 1), generator=generator)
+    return (torch.arange(shape[-1]) == at).to(torch.float32)
 
 
 def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.Generator) -> torch.Tensor:

@@ -2,6 +2,9 @@
 
 Moving only the inputs misses what cancels inside (1 + erf(x) far below zero, x - mean(x) of a constant row): there a right
 kernel differs from eager by a rounding of an intermediate. So the results of the nodes are moved as well.
+
+Below the smallest normal number rounding is absolute, half a spacing of the subnormals; a function that no standard defines
+there (exp, division by way of a reciprocal) may also give zero. Sums, differences and products may not.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from torch.fx import Node as FxNode
 from accelopt_compile.evaluate.reference import widen
 
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
+"""The smallest normal number; TINY * UNIT is half a spacing of the subnormals."""
 HALVES = (torch.float16, torch.bfloat16)
+
+ROUNDINGS = 8.0
+"""How many times S a right kernel may be off."""
 
 EXACT = frozenset(
     (
@@ -33,6 +41,9 @@ EXACT = frozenset(
     )
 )  # fmt: skip
 """Operators whose result is exact: they move, select or compare."""
+
+DEFINED = frozenset(("add", "sub", "rsub", "mul", "sum", "mean", "cumsum", "convert_element_type", "_to_copy", "square"))
+"""Operators whose results IEEE 754 defines down to the last subnormal. Matrix products come from libraries that may flush."""
 
 MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
 SUMS = ("sum", "mean", "var", "var_mean", "cumsum", "prod", "logsumexp")
@@ -61,15 +72,17 @@ class Noisy(Interpreter):
         if name in EXACT:
             return result
         dtype, steps = n.meta.get("dtype", torch.float32), summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result)
+        flushes = name not in DEFINED
         if isinstance(result, list | tuple):
-            return type(result)([self._moved(r, dtype, steps) for r in result])
-        return self._moved(result, dtype, steps)
+            return type(result)([self._moved(r, dtype, steps, flushes=flushes) for r in result])
+        return self._moved(result, dtype, steps, flushes=flushes)
 
-    def _moved(self, value: Any, dtype: torch.dtype, steps: float = 1.0) -> Any:
+    def _moved(self, value: Any, dtype: torch.dtype, steps: float = 1.0, *, flushes: bool = True) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or (self._low and dtype not in HALVES):
             return value
-        unit = UNIT[dtype] if self._low else max(2.0**-52, min(UNIT.get(dtype, 2.0**-24), 2.0**-24))
-        return moved(value, unit if self._low else steps * unit, self._generator)
+        inside = dtype if self._low or dtype == torch.float64 else torch.float32
+        unit = UNIT[inside] if self._low else steps * max(2.0**-52, UNIT[inside])
+        return moved(value, unit, self._generator, least=TINY[inside] * (1 / ROUNDINGS if flushes else UNIT[inside]))
 
     def _attention(
         self,
@@ -118,13 +131,15 @@ def _signs() -> torch.Tensor:
     return bits.to(torch.float64).mul_(2).sub_(1)
 
 
-def moved(value: torch.Tensor, step: float, generator: torch.Generator) -> torch.Tensor:
-    """`value` times 1 + step or 1 - step, element by element at random."""
+def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least: float = 0.0) -> torch.Tensor:
+    """`value` times 1 + step or 1 - step, element by element at random, and `least` more or less. What is infinite stays so:
+    it was NaN once, and a row of x / (1 + exp(-x)) with one overflow in it was allowed no error at all."""
     count = value.numel()
     start = int(torch.randint(0, POOL, (), generator=generator))
     pool = _signs()[start : start + POOL]
-    signs = pool[:count] if count <= POOL else pool.repeat(-(-count // POOL))[:count]
-    return value + value * (signs.view(value.shape).to(value.dtype) * step)
+    signs = (pool[:count] if count <= POOL else pool.repeat(-(-count // POOL))[:count]).view(value.shape).to(value.dtype)
+    result = torch.add(torch.ones((), dtype=value.dtype), signs, alpha=step).mul_(value)
+    return result.add_(signs, alpha=least) if least else result
 
 
 def sensitivity(
@@ -140,10 +155,12 @@ def sensitivity(
     """rms over `probes` of |noisy golden - answers|, per output (zeros for outputs that are no floats).
 
     Inputs are moved by `multiple` units of float32 (of their own where they are float64), results of nodes by one. `low`
-    moves half-precision inputs and results by one unit of their own instead, and nothing else.
+    moves half-precision inputs and results by one unit of their own instead, and nothing else. A probe says nothing of an
+    element that it makes infinite or no number.
     """
     generator = torch.Generator().manual_seed(seed & (2**63 - 1))
     squares = [torch.zeros_like(a) if a.is_floating_point() else torch.zeros(()) for a in answers]
+    lost: dict[int, torch.Tensor] = {}
     wide = widen(inputs)
     for _ in range(probes):
         trial = []
@@ -155,7 +172,13 @@ def sensitivity(
             unit = 2.0**-52 if original.dtype == torch.float64 else 2.0**-24
             trial.append(moved(x, UNIT[original.dtype] if low else multiple * unit, generator))
         results = Noisy(golden, generator, low=low).run(*trial)
-        for square, result, answer in zip(squares, results, answers, strict=True):
-            if answer.is_floating_point():
-                square += torch.nan_to_num_(result - answer, nan=0.0, posinf=0.0, neginf=0.0).square_()
-    return [square.div_(max(probes, 1)).sqrt_() for square in squares]
+        for k, (square, result, answer) in enumerate(zip(squares, results, answers, strict=True)):
+            if not answer.is_floating_point():
+                continue
+            off = (result - answer).square_()
+            if not math.isfinite(float(off.sum())):
+                gone = ~torch.isfinite(off)
+                lost[k] = lost.get(k, 0) + gone.to(off.dtype)
+                off = torch.where(gone, 0.0, off)
+            square += off
+    return [square.div_((probes - lost[k]).clamp_(min=1) if k in lost else max(probes, 1)).sqrt_() for k, square in enumerate(squares)]

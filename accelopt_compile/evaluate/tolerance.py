@@ -18,14 +18,11 @@ from dataclasses import dataclass
 
 import torch
 
-from accelopt_compile.evaluate.noisy import HALVES, UNIT
+from accelopt_compile.evaluate.noisy import HALVES, ROUNDINGS, TINY, UNIT
 from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.records import Binding, Ref, Workload
 
 HALF_NAMES = ("f16", "bf16")
-
-ROUNDINGS = 8.0
-"""How many times S a right kernel may be off."""
 
 POOLED = 0.125
 
@@ -95,7 +92,7 @@ def allow(
     """The limits for one float output from golden, eager, S and, where the workload rounds to half, the low-precision S."""
     unit = UNIT[eager.dtype]
     factor = 3.0 if eager.dtype in HALVES or moved_low is not None else 2.0
-    tiny = torch.finfo(eager.dtype).tiny
+    spacing = 2 * unit * TINY[eager.dtype]
     golden, r = golden.contiguous(), eager.to(torch.float64).contiguous()
     mask = torch.isfinite(golden) & torch.isfinite(r)
     finite = None if bool(mask.all()) else mask
@@ -107,13 +104,13 @@ def allow(
         a = a + pooled(moved_low if finite is None else torch.where(mask, moved_low, 0.0))
     e, size = d.abs(), g.abs()
     summed = math.sqrt(max(reduced, 1)) * min(unit, UNIT[torch.float32])
-    limit = factor * e + a + (2 * unit + summed) * size + tiny
+    limit = factor * e + a + (2 * unit + summed) * size + spacing
     count = max(g.numel(), 1)
 
     def rms(x: torch.Tensor) -> float:
         return math.sqrt(float(x.square().sum()) / count)
 
-    largest = factor * _max(e) + _max(a) + (2 * unit + summed) * _max(size) + tiny
+    largest = factor * _max(e) + _max(a) + (2 * unit + summed) * _max(size) + spacing
     projections, norms = _projections(d, g, a, unit + summed)
     return Allowance(
         golden=golden,
@@ -121,7 +118,7 @@ def allow(
         limit=limit,
         finite=finite,
         largest=largest,
-        rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + tiny,
+        rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + spacing,
         projections=projections,
         norms=norms,
     )
