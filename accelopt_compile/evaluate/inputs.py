@@ -201,8 +201,9 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
                 flat[step // 2 :: step * 8] = value
         case "one_hot":
             x = _one_hot(shape, generator).to(work)
-        case "sorted":
-            x = x.sort(-1).values if shape else x
+        case "sorted" if shape and x.numel():  # the largest comes last, far above all that was seen before it
+            x = (x * 100).sort(-1).values
+            x[..., -1] = x[..., -1].abs() * 2 + 100
         case "ties":
             palette = torch.randn(4, generator=generator, dtype=work)
             x = palette[torch.randint(0, 4, shape, generator=generator)]
