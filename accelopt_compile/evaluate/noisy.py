@@ -46,19 +46,21 @@ DEFINED = frozenset(("add", "sub", "rsub", "mul", "sum", "mean", "cumsum", "conv
 """Operators whose results IEEE 754 defines down to the last subnormal. Matrix products come from libraries that may flush."""
 
 MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
+CHAIN = 1024
+"""Additions into one accumulator that a right kernel may make one after the other, at most."""
 SUMS = ("sum", "mean", "var", "var_mean", "cumsum", "prod", "logsumexp")
 
 
 class Noisy(Interpreter):
-    """Runs a float64 reference module, moving every inexact float result by its unit roundoff, up or down at random; by
+    """Runs a float64 reference module, moving every inexact float result by its unit roundoff (rms) at random; by
     more where many terms were summed, in an order that is free.
 
     `low` moves only the results that are half precision in the real program, by their unit; else all move by float32's.
     """
 
-    def __init__(self, module: GraphModule, generator: torch.Generator, *, low: bool) -> None:
+    def __init__(self, module: GraphModule, generator: torch.Generator, *, low: bool, equal_terms: bool = False) -> None:
         super().__init__(module, garbage_collect_values=True)
-        self._generator, self._low = generator, low
+        self._generator, self._low, self._equal_terms = generator, low, equal_terms
 
     def run_node(self, n: FxNode) -> Any:
         if n.op != "call_function" or n.target is operator.getitem:
@@ -71,7 +73,8 @@ class Noisy(Interpreter):
         result = super().run_node(n)
         if name in EXACT:
             return result
-        dtype, steps = n.meta.get("dtype", torch.float32), summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result)
+        dtype = n.meta.get("dtype", torch.float32)
+        steps = summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result, equal_terms=self._equal_terms)
         flushes = name not in DEFINED
         if isinstance(result, list | tuple):
             return type(result)([self._moved(r, dtype, steps, flushes=flushes) for r in result])
@@ -110,36 +113,39 @@ class Noisy(Interpreter):
         return self._moved(weights @ v, dtype), self._moved(lse, dtype)
 
 
-def summing_steps(name: str, args: Sequence[Any], result: Any) -> float:
-    """By how many units the order of summation alone may move a result: 1 where nothing is summed."""
+def summing_steps(name: str, args: Sequence[Any], result: Any, *, equal_terms: bool = False) -> float:
+    """By how many units the order of summation alone may move a result: 1 where nothing is summed. Where all terms are
+    equal their roundings are too and add up instead of averaging out: K u / 2 for a chain of K additions."""
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if name in MATMULS and tensors:
         return 1 + math.sqrt(tensors[-1].shape[-2] if tensors[-1].dim() > 1 else tensors[-1].numel()) / 2
     first = result[0] if isinstance(result, list | tuple) and result else result
     if name not in SUMS or not tensors or not isinstance(first, torch.Tensor):
         return 1.0
-    return 1 + math.sqrt(tensors[0].numel() / max(first.numel(), 1)) / 4
+    count = tensors[0].shape[int(args[1])] if name == "cumsum" and tensors[0].dim() else tensors[0].numel() / max(first.numel(), 1)
+    chain = min(count, CHAIN) / 2 / ROUNDINGS if equal_terms else 0.0
+    return 1 + max(math.sqrt(count) / 4, chain)
 
 
 POOL = 1 << 20
 
 
 @functools.cache
-def _signs() -> torch.Tensor:
-    """Random signs, drawn once: a probe takes a stretch from a random place. Drawing anew took half of a verification."""
-    bits = torch.randint(0, 2, (2 * POOL,), generator=torch.Generator().manual_seed(20261127), dtype=torch.int8)
-    return bits.to(torch.float64).mul_(2).sub_(1)
+def _draws() -> torch.Tensor:
+    """Normal numbers, drawn once: a probe takes a stretch from a random place. Drawing anew took half of a verification.
+    With signs alone two sources of equal size cancel in all of ten probes once in 1024 elements."""
+    return torch.randn(2 * POOL, generator=torch.Generator().manual_seed(20261127), dtype=torch.float64)
 
 
 def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least: float = 0.0) -> torch.Tensor:
-    """`value` times 1 + step or 1 - step, element by element at random, and `least` more or less. What is infinite stays so:
+    """`value` moved by `step` of itself and by `least` (rms), normal and independent in each element. What is infinite stays so:
     it was NaN once, and a row of x / (1 + exp(-x)) with one overflow in it was allowed no error at all."""
     count = value.numel()
     start = int(torch.randint(0, POOL, (), generator=generator))
-    pool = _signs()[start : start + POOL]
-    signs = (pool[:count] if count <= POOL else pool.repeat(-(-count // POOL))[:count]).view(value.shape).to(value.dtype)
-    result = torch.add(torch.ones((), dtype=value.dtype), signs, alpha=step).mul_(value)
-    return result.add_(signs, alpha=least) if least else result
+    pool = _draws()[start : start + POOL]
+    draw = (pool[:count] if count <= POOL else pool.repeat(-(-count // POOL))[:count]).view(value.shape).to(value.dtype)
+    result = torch.add(torch.ones((), dtype=value.dtype), draw, alpha=step).mul_(value)
+    return result.add_(draw, alpha=least) if least else result
 
 
 def sensitivity(
@@ -151,6 +157,7 @@ def sensitivity(
     low: bool,
     seed: int,
     multiple: float = 1.0,
+    equal_terms: bool = False,
 ) -> list[torch.Tensor]:
     """rms over `probes` of |noisy golden - answers|, per output (zeros for outputs that are no floats).
 
@@ -171,7 +178,7 @@ def sensitivity(
                 continue
             unit = 2.0**-52 if original.dtype == torch.float64 else 2.0**-24
             trial.append(moved(x, UNIT[original.dtype] if low else multiple * unit, generator))
-        results = Noisy(golden, generator, low=low).run(*trial)
+        results = Noisy(golden, generator, low=low, equal_terms=equal_terms).run(*trial)
         for k, (square, result, answer) in enumerate(zip(squares, results, answers, strict=True)):
             if not answer.is_floating_point():
                 continue
