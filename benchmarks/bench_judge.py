@@ -74,7 +74,7 @@ def tried(operator: Operator, dtype: str, seeds: int, *, kernels: bool) -> dict[
     workload, binding = one.workload, one.binding
     answers = Answers(workload)
     right = dict(right_ways(operator))
-    wrong = {**operator.wrong, **generic_wrong(operator.function, dtype)}
+    wrong = {**operator.wrong, **generic_wrong(operator, dtype), **(operator.fine if dtype == "f32" else {})}
     kernel = built(workload, binding) if kernels else None
     refused: list[str] = []
     killed: set[str] = set()
@@ -124,8 +124,9 @@ def right_ways(operator: Operator) -> Iterator[tuple[str, Way]]:
     yield from operator.right.items()
 
 
-def generic_wrong(function: Way, dtype: str) -> dict[str, Way]:
+def generic_wrong(operator: Operator, dtype: str) -> dict[str, Way]:
     """Mistakes that any operator's result can have. The function computes in float32."""
+    function, unit = operator.function, {"f32": 2.0**-24, "bf16": 2.0**-8, "f16": 2.0**-11}[dtype]
 
     def after(change: Any) -> Way:
         def way(*given: Tensor) -> Any:
@@ -164,7 +165,12 @@ def generic_wrong(function: Way, dtype: str) -> dict[str, Way]:
             "inputs in bfloat16": lambda *given: function(*(x.bfloat16().float() if x.is_floating_point() else x for x in given)),
         }
     else:
-        wrong["1 % of noise"] = after(lambda y: y * (1 + 0.01 * torch.sin(torch.arange(y.numel()).view_as(y) * 12.9898)))
+        wrong["noise of 6 units"] = after(
+            lambda y: y * (1 + 6 * unit * torch.sin(torch.arange(y.numel()).view_as(y) * 12.9898))
+        )
+    if operator.defined and dtype != "bf16":  # to bfloat16 the hardware itself flushes
+        tiny = torch.finfo(DTYPES[dtype]).tiny
+        wrong["subnormals flushed"] = after(lambda y: torch.where(y.abs() < tiny, 0.0, y))
     return wrong
 
 

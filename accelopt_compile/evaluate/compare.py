@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from accelopt_compile.evaluate.tolerance import Allowance
+from accelopt_compile.evaluate.noisy import TINY
+from accelopt_compile.evaluate.tolerance import FLUSHED, Allowance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,8 @@ def _exact(output: torch.Tensor, wanted: Exact) -> Judgement:
     wrong = (output != wanted.eager) & (output != wanted.golden)
     if output.is_floating_point():
         wrong &= ~(output.isnan() & wanted.eager.isnan())
+        if output.dtype in FLUSHED:
+            wrong &= ~((output == 0) & (wanted.eager.abs() < TINY[output.dtype]))
         if wanted.signed:
             wrong |= (output == 0) & (wanted.eager == 0) & (output.signbit() != wanted.eager.signbit())
     if not bool(wrong.any()):
@@ -100,6 +103,8 @@ def _picked(output: torch.Tensor, wanted: Picked) -> Judgement:
 def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:
     if output.numel() == 0:
         return Judgement(share=0.0)
+    if wanted.free is not None:
+        output = torch.where(wanted.free, wanted.eager, output)
     error = output.to(torch.float64) - wanted.golden
     if wanted.finite is not None:
         pattern = _pattern_fault(output, wanted)

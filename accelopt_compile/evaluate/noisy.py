@@ -13,6 +13,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -69,7 +70,7 @@ class Noisy(Interpreter):
         name = str(packet).rpartition(".")[2]
         if name == "_scaled_dot_product_flash_attention_for_cpu":
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            return self._attention(*args, **kwargs)
+            return self._attention(*args, dtype=n.meta.get("dtype", torch.float32), **kwargs)
         result = super().run_node(n)
         if name in EXACT:
             return result
@@ -95,14 +96,16 @@ class Noisy(Interpreter):
         dropout: float = 0.0,
         causal: bool = False,
         *,
+        dtype: torch.dtype,
         attn_mask: torch.Tensor | None = None,
         scale: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp."""
+        """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp. Scores
+        are kept in float32; weights may be rounded to `dtype` before they meet the values, as eager does."""
         if k.shape[1] != q.shape[1]:  # grouped queries: each KV head serves several
             k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-        dtype, steps = torch.float32, 1 + math.sqrt(q.shape[-1]) / 2
-        scores = self._moved(q @ k.transpose(-1, -2), dtype, steps) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        steps = 1 + math.sqrt(q.shape[-1]) / 2
+        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, steps) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         if causal:
             keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
             scores = scores.masked_fill(~keep, -math.inf)
@@ -110,7 +113,7 @@ class Noisy(Interpreter):
             scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
         lse = torch.logsumexp(scores, -1)
         weights = self._moved(torch.nan_to_num(torch.softmax(scores, -1)), dtype)
-        return self._moved(weights @ v, dtype), self._moved(lse, dtype)
+        return self._moved(weights @ v, dtype), self._moved(lse, torch.float32)
 
 
 def summing_steps(name: str, args: Sequence[Any], result: Any, *, equal_terms: bool = False) -> float:
@@ -148,6 +151,14 @@ def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least
     return result.add_(draw, alpha=least) if least else result
 
 
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """How far one output moved over the probes: rms of each element, and of its sum against 1, g and |g|."""
+
+    elements: torch.Tensor
+    along: tuple[float, float, float]
+
+
 def sensitivity(
     golden: GraphModule,
     inputs: Sequence[torch.Tensor],
@@ -158,34 +169,53 @@ def sensitivity(
     seed: int,
     multiple: float = 1.0,
     equal_terms: bool = False,
-) -> list[torch.Tensor]:
-    """rms over `probes` of |noisy golden - answers|, per output (zeros for outputs that are no floats).
+) -> list[Moves]:
+    """rms over `probes` of noisy golden - answers, per output (zeros for outputs that are no floats).
 
     Inputs are moved by `multiple` units of float32 (of their own where they are float64), results of nodes by one. `low`
-    moves half-precision inputs and results by one unit of their own instead, and nothing else. A probe says nothing of an
+    moves only results in half precision, by one unit of their own: inputs are what they are. A probe says nothing of an
     element that it makes infinite or no number.
     """
     generator = torch.Generator().manual_seed(seed & (2**63 - 1))
-    squares = [torch.zeros_like(a) if a.is_floating_point() else torch.zeros(()) for a in answers]
-    lost: dict[int, torch.Tensor] = {}
+    tallies = [_Tally(a) if a.is_floating_point() else None for a in answers]
     wide = widen(inputs)
     for _ in range(probes):
-        trial = []
-        for x, original in zip(wide, inputs, strict=True):
-            half = original.dtype in HALVES
-            if not original.is_floating_point() or (low and not half):
-                trial.append(x)
-                continue
-            unit = 2.0**-52 if original.dtype == torch.float64 else 2.0**-24
-            trial.append(moved(x, UNIT[original.dtype] if low else multiple * unit, generator))
+        trial = wide
+        if not low:
+            units = [multiple * (2.0**-52 if x.dtype == torch.float64 else 2.0**-24) for x in inputs]
+            trial = [moved(x, unit, generator) if x.is_floating_point() else x for x, unit in zip(wide, units, strict=True)]
         results = Noisy(golden, generator, low=low, equal_terms=equal_terms).run(*trial)
-        for k, (square, result, answer) in enumerate(zip(squares, results, answers, strict=True)):
-            if not answer.is_floating_point():
-                continue
-            off = (result - answer).square_()
-            if not math.isfinite(float(off.sum())):
-                gone = ~torch.isfinite(off)
-                lost[k] = lost.get(k, 0) + gone.to(off.dtype)
-                off = torch.where(gone, 0.0, off)
-            square += off
-    return [square.div_((probes - lost[k]).clamp_(min=1) if k in lost else max(probes, 1)).sqrt_() for k, square in enumerate(squares)]
+        for tally, result in zip(tallies, results, strict=True):
+            if tally is not None:
+                tally.add(result)
+    nothing = Moves(elements=torch.zeros(()), along=(0.0, 0.0, 0.0))
+    return [nothing if tally is None else tally.moves(probes) for tally in tallies]
+
+
+class _Tally:
+    """Sums of squares over the probes of one output."""
+
+    def __init__(self, answer: torch.Tensor) -> None:
+        self._answer = answer
+        self._plain = torch.nan_to_num(answer, nan=0.0, posinf=0.0, neginf=0.0).contiguous().view(-1)
+        self._size = self._plain.abs()
+        self._squares = torch.zeros_like(answer)
+        self._lost: torch.Tensor | float = 0.0
+        self._along = [0.0, 0.0, 0.0]
+
+    def add(self, result: torch.Tensor) -> None:
+        off = result - self._answer
+        square = off.square()
+        if not math.isfinite(float(square.sum())):
+            gone = ~torch.isfinite(square)
+            self._lost = self._lost + gone.to(square.dtype)
+            off, square = torch.where(gone, 0.0, off), torch.where(gone, 0.0, square)
+        self._squares += square
+        flat = off.contiguous().view(-1)
+        for k, sum_ in enumerate((flat.sum(), flat.dot(self._plain), flat.dot(self._size))):
+            self._along[k] += float(sum_) ** 2
+
+    def moves(self, probes: int) -> Moves:
+        first, second, third = (math.sqrt(square / max(probes, 1)) for square in self._along)
+        count = torch.as_tensor(probes - self._lost, dtype=self._squares.dtype).clamp(min=1)
+        return Moves(elements=self._squares.div_(count).sqrt_(), along=(first, second, third))
