@@ -141,15 +141,17 @@ class Answers:
     def _picked(self, output: int, case: Case, wide: list[torch.Tensor], golden: torch.Tensor, eager: torch.Tensor) -> Picked:
         """What positions chosen by a top-k must lead to. Eager's own choice, and rounding before it, may be a little off."""
         node, source = self._picks[output]
-        if source.kind == "i":
+        given = source.kind == "i"
+        if given:
             row = wide[source.index]
         else:
             (row,) = reference_module(replace(self._workload, outputs=(source,)), dict(case.binding), wide=True)(*wide)
         dim = int(node.args[2] if len(node.args) > 2 else dict(node.kwargs).get("dim", -1)) % max(row.dim(), 1)
         values = row.gather(dim, golden.to(torch.int64))
         own = (row.gather(dim, eager.to(torch.int64)) - values).abs()
-        limit = torch.nan_to_num(2 * UNIT[DTYPES[node.outputs[0].dtype]] * values.abs() + own, nan=0.0, posinf=0.0)
-        return Picked(source=row, values=values, limit=limit, dim=dim)
+        unit = 0.0 if given else UNIT[DTYPES[node.outputs[0].dtype]]
+        limit = torch.nan_to_num(2 * unit * values.abs() + own, nan=0.0, posinf=0.0)
+        return Picked(positions=eager, source=row, values=values, limit=limit, dim=dim)
 
     def _programs(self, case: Case) -> tuple[GraphModule, GraphModule]:
         if case.binding not in self._modules:
