@@ -54,7 +54,8 @@ def main() -> None:
 
 
 def line(name: str, one: Mapping[str, Any]) -> str:
-    text = f"{name:30} {one['right']:5} right, {len(one['false_rejections'])} refused; {one['wrong']:3} wrong, {one['killed']} killed"
+    text = f"{name:30} {one['right']:5} right, {len(one['false_rejections'])} refused; "
+    text += f"{one['wrong']:3} wrong, {one['killed']} killed"
     return "\n    ".join([f"{text} ({one['seconds']} s)", *one["false_rejections"][:6], *map(str, one["survivors"])])
 
 
@@ -66,7 +67,7 @@ def summed(each: Mapping[str, Any]) -> dict[str, int]:
 
 def tried(operator: Operator, dtype: str, seeds: int, *, kernels: bool) -> dict[str, Any]:
     """All ways of one operator in one dtype on every family: counts, false rejections and survivors by name."""
-    from accelopt_compile.evaluate.answers import Answer, Answers, Case
+    from accelopt_compile.evaluate.answers import Answers, Case
     from accelopt_compile.evaluate.compare import judge
     from accelopt_compile.evaluate.inputs import FAMILIES
 
@@ -165,9 +166,7 @@ def generic_wrong(operator: Operator, dtype: str) -> dict[str, Way]:
             "inputs in bfloat16": lambda *given: function(*(x.bfloat16().float() if x.is_floating_point() else x for x in given)),
         }
     else:
-        wrong["noise of 6 units"] = after(
-            lambda y: y * (1 + 6 * unit * torch.sin(torch.arange(y.numel()).view_as(y) * 12.9898))
-        )
+        wrong["noise of 6 units"] = after(lambda y: y * (1 + 6 * unit * torch.sin(torch.arange(y.numel()).view_as(y) * 12.9898)))
     if operator.defined and dtype != "bf16":  # to bfloat16 the hardware itself flushes
         tiny = torch.finfo(DTYPES[dtype]).tiny
         wrong["subnormals flushed"] = after(lambda y: torch.where(y.abs() < tiny, 0.0, y))
@@ -184,10 +183,11 @@ def results_of(way: Way, given: Sequence[Tensor], answer: Any, order: Sequence[i
 
 def equal(a: Sequence[Tensor], b: Sequence[Tensor]) -> bool:
     """Bit for bit, any NaN equal to any other."""
-    return len(a) == len(b) and all(
-        torch.equal(x.isnan(), y.isnan()) and torch.equal(x.nan_to_num(), y.nan_to_num()) and torch.equal(x.signbit(), y.signbit())
-        for x, y in zip(a, b, strict=True)
-    )
+
+    def same(x: Tensor, y: Tensor) -> bool:
+        return torch.equal(x.nan_to_num(), y.nan_to_num()) and torch.equal(x.signbit(), y.signbit())
+
+    return len(a) == len(b) and all(torch.equal(x.isnan(), y.isnan()) and same(x, y) for x, y in zip(a, b, strict=True))
 
 
 def drawn(operator: Operator, dtype: torch.dtype) -> list[Tensor]:
@@ -258,9 +258,7 @@ def by_hand(given: Sequence[Tensor], result: Tensor) -> tuple[Any, dict[str, int
         nodes = [Node(op="aten.permute.default", args=(Ref("i", 0), (1, 0)), outputs=(spec(given[0].t()),))]
         nodes += [Node(op="aten.clone.default", args=(Ref("n", 0),), outputs=(spec(result),))]
     inputs = tuple(spec(x) for x in given)
-    return Workload(
-        inputs=inputs, nodes=tuple(nodes), outputs=(Ref("n", len(nodes) - 1),), output_specs=(spec(result),)
-    ), {}
+    return Workload(inputs=inputs, nodes=tuple(nodes), outputs=(Ref("n", len(nodes) - 1),), output_specs=(spec(result),)), {}
 
 
 def built(workload: Any, binding: Mapping[str, int]) -> Any:

@@ -82,8 +82,9 @@ OPERATORS: dict[str, Operator] = {
             "bfloat16 sum": lambda x: c.softmax(x, narrow),
             "online without rescaling": c.unscaled_online,
             "last column not in the sum": lambda x: c.softmax(x, lambda e: lanes(e[..., :-1])),
-            "last column not in the maximum": lambda x: (x - x[:, :-1].amax(1, keepdim=True)).exp()
-            / (x - x[:, :-1].amax(1, keepdim=True)).exp().sum(1, keepdim=True),
+            "last column not in the maximum": lambda x: (
+                (x - x[:, :-1].amax(1, keepdim=True)).exp() / (x - x[:, :-1].amax(1, keepdim=True)).exp().sum(1, keepdim=True)
+            ),
             "results below 1e-5 zeroed": lambda x: torch.where((s := c.softmax(x)) < 1e-5, 0.0, s),
         },
         fine={"short exp": lambda x: c.softmax(x, lanes, c.short_exp)},
@@ -126,7 +127,11 @@ OPERATORS: dict[str, Operator] = {
         },
     ),
     "layer_norm": Operator(
-        function=lambda x, w, b: F.layer_norm(x, W, w, b), shapes=(X, W, W), right=c.NORM_RIGHT, wrong=c.NORM_WRONG, fine=c.NORM_FINE
+        function=lambda x, w, b: F.layer_norm(x, W, w, b),
+        shapes=(X, W, W),
+        right=c.NORM_RIGHT,
+        wrong=c.NORM_WRONG,
+        fine=c.NORM_FINE,
     ),
     "silu_layer_norm": Operator(
         function=lambda x, w, b: F.layer_norm(F.silu(x), W, w, b),
@@ -187,7 +192,10 @@ OPERATORS: dict[str, Operator] = {
     "silu_mul": Operator(
         function=lambda a, b: F.silu(a) * b,
         shapes=(X, X),
-        right={"by a quotient": lambda a, b: a / (1 + torch.exp(-a)) * b, "the other order": lambda a, b: a * b * torch.sigmoid(a)},
+        right={
+            "by a quotient": lambda a, b: a / (1 + torch.exp(-a)) * b,
+            "the other order": lambda a, b: a * b * torch.sigmoid(a),
+        },
         wrong={
             "relu": lambda a, b: F.relu(a) * b,
             "swapped": lambda a, b: F.silu(b) * a,
@@ -283,7 +291,10 @@ OPERATORS: dict[str, Operator] = {
         function=lambda table, at: F.embedding(at, table) * 8.0,
         shapes=((40, 16), ("i40", (ROWS,))),
         right={"scaled first": lambda table, at: (table * 8.0)[at]},
-        wrong={"next row": lambda table, at: table[(at + 1) % 40] * 8, "last row clamped": lambda table, at: table[at.clamp(max=38)] * 8},
+        wrong={
+            "next row": lambda table, at: table[(at + 1) % 40] * 8,
+            "last row clamped": lambda table, at: table[at.clamp(max=38)] * 8,
+        },
     ),
     "add_relu": Operator(
         function=lambda a, b: F.relu(a + b),

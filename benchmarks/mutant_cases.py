@@ -45,7 +45,7 @@ def _top() -> Honest:
     from tests.backends.seeds import regions_of
 
     ((workload, binding),) = regions_of(TOP.function, torch.randn(13, 96))
-    return Honest(workload=workload, binding={name: ROWS for name in binding})
+    return Honest(workload=workload, binding=dict.fromkeys(binding, ROWS))
 
 
 def _transpose() -> Honest:

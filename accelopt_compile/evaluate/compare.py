@@ -25,7 +25,8 @@ class Exact:
 @dataclass(frozen=True, kw_only=True)
 class Picked:
     """Positions that a top-k chose along `dim` of `source` (the golden answer). Equal elements may change places, so what
-    must be right is the element at each position, to within `limit` of `values`, and that no position comes twice. `positions` are eager's own."""
+    must be right is the element at each position, to within `limit` of `values`, and that no position comes twice.
+    `positions` are eager's own."""
 
     positions: torch.Tensor
     source: torch.Tensor

@@ -6,7 +6,9 @@ from accelopt_compile.evaluate.noisy import EXACT
 from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.records import Node, Ref, Workload
 
-SELECTS = frozenset(("amax", "amin", "max", "min", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "sort", "topk"))
+SELECTS = frozenset(
+    ("amax", "amin", "max", "min", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "sort", "topk")
+)
 """Operators that choose one of several values: between 0.0 and -0.0 no standard says which."""
 ROUNDS = frozenset(("floor", "ceil", "round", "trunc", "sign"))
 """Exact in value; whether -0.0 comes out of -0.3 is left free."""

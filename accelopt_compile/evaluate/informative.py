@@ -8,13 +8,13 @@ on anything. Not covered: a kernel that is wrong where no family of inputs reach
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
 from accelopt_compile.evaluate.answers import Answer, Answers, Case, one_thread
-from accelopt_compile.evaluate.compare import Allowance, Exact, Expected, judge
+from accelopt_compile.evaluate.compare import Expected, Picked, judge
 from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.records import Binding, Ref, Workload
 
@@ -86,7 +86,7 @@ def _impostors(output: int, answer: Answer, other: Answer) -> Iterator[tuple[str
 
 
 def _eager(expected: Expected) -> torch.Tensor:
-    return expected.eager if isinstance(expected, Allowance | Exact) else expected.positions
+    return expected.positions if isinstance(expected, Picked) else expected.eager
 
 
 def _refused(fake: torch.Tensor, expected: Expected) -> bool:

@@ -18,6 +18,7 @@ FAMILIES = (
     "large",
     "offset",
     "far_offset",
+    "far_below",
     "row_scales",
     "uniform",
     "spikes",
@@ -181,6 +182,8 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
             x += 50
         case "far_offset":
             x += 32 if half else 1024
+        case "far_below":
+            x -= 256 if half else 1024
         case "row_scales":
             x *= torch.exp2(torch.rand(rows, generator=generator, dtype=work) * 24 - 12)
         case "uniform":
@@ -261,7 +264,8 @@ SMALL = 13
 
 
 def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict[str, int]]:
-    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled."""
+    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled and fourfold (a record serves
+    sizes up to that far from its own)."""
     names = workload.symbols
     if not names:
         return []
@@ -272,6 +276,7 @@ def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict
         {n: binding[n] + 1 for n in names},
         {n: 13 + 18 * k for k, n in enumerate(names)},
         {**dict(binding), names[0]: 2 * binding[names[0]]},
+        {**dict(binding), names[0]: 4 * binding[names[0]]},
     ]
     unique = [dict(t) for t in {tuple(sorted(t.items())): t for t in tried}.values()]
     return [t for t in unique if t != dict(binding)]

@@ -105,7 +105,8 @@ class Noisy(Interpreter):
         if k.shape[1] != q.shape[1]:  # grouped queries: each KV head serves several
             k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
         steps = 1 + math.sqrt(q.shape[-1]) / 2
-        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, steps) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, steps)
+        scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         if causal:
             keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
             scores = scores.masked_fill(~keep, -math.inf)
@@ -125,7 +126,9 @@ def summing_steps(name: str, args: Sequence[Any], result: Any, *, equal_terms: b
     first = result[0] if isinstance(result, list | tuple) and result else result
     if name not in SUMS or not tensors or not isinstance(first, torch.Tensor):
         return 1.0
-    count = tensors[0].shape[int(args[1])] if name == "cumsum" and tensors[0].dim() else tensors[0].numel() / max(first.numel(), 1)
+    count = tensors[0].numel() / max(first.numel(), 1)
+    if name == "cumsum" and tensors[0].dim():
+        count = tensors[0].shape[int(args[1])]
     chain = min(count, CHAIN) / 2 / ROUNDINGS if equal_terms else 0.0
     return 1 + max(math.sqrt(count) / 4, chain)
 
@@ -135,13 +138,16 @@ POOL = 1 << 20
 
 @functools.cache
 def _draws() -> torch.Tensor:
-    """Normal numbers, drawn once: a probe takes a stretch from a random place. Drawing anew took half of a verification.
-    With signs alone two sources of equal size cancel in all of ten probes once in 1024 elements."""
-    return torch.randn(2 * POOL, generator=torch.Generator().manual_seed(20261127), dtype=torch.float64)
+    """Numbers from 0.5 to 1.5 of either sign, drawn once: a probe takes a stretch from a random place, since drawing anew
+    took half of a verification. With signs alone two sources of equal size cancel in all of ten probes once in 1024
+    elements; with normal numbers four probes see less than a quarter of a single source once in 100."""
+    generator = torch.Generator().manual_seed(20261127)
+    sizes = torch.rand(2 * POOL, generator=generator, dtype=torch.float64).add_(0.5)
+    return sizes.mul_(torch.randint(0, 2, (2 * POOL,), generator=generator, dtype=torch.int8).mul_(2).sub_(1))
 
 
 def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least: float = 0.0) -> torch.Tensor:
-    """`value` moved by `step` of itself and by `least` (rms), normal and independent in each element. What is infinite stays so:
+    """`value` moved by `step` of itself and by `least`, half to one and a half times, independent in each element. What is infinite stays so:
     it was NaN once, and a row of x / (1 + exp(-x)) with one overflow in it was allowed no error at all."""
     count = value.numel()
     start = int(torch.randint(0, POOL, (), generator=generator))
@@ -157,6 +163,7 @@ class Moves:
 
     elements: torch.Tensor
     along: tuple[float, float, float]
+    probes: int
 
 
 def sensitivity(
@@ -188,7 +195,7 @@ def sensitivity(
         for tally, result in zip(tallies, results, strict=True):
             if tally is not None:
                 tally.add(result)
-    nothing = Moves(elements=torch.zeros(()), along=(0.0, 0.0, 0.0))
+    nothing = Moves(elements=torch.zeros(()), along=(0.0, 0.0, 0.0), probes=probes)
     return [nothing if tally is None else tally.moves(probes) for tally in tallies]
 
 
@@ -218,4 +225,4 @@ class _Tally:
     def moves(self, probes: int) -> Moves:
         first, second, third = (math.sqrt(square / max(probes, 1)) for square in self._along)
         count = torch.as_tensor(probes - self._lost, dtype=self._squares.dtype).clamp(min=1)
-        return Moves(elements=self._squares.div_(count).sqrt_(), along=(first, second, third))
+        return Moves(elements=self._squares.div_(count).sqrt_(), along=(first, second, third), probes=probes)

@@ -7,9 +7,9 @@ allowed more and a well-conditioned one is not. A = 8 S, and S at the low precis
 half precision on its way. On top of the rounding of g itself comes sqrt K u |g| (u of float32 at most): the order in which
 K terms are summed is free, and S does not see it where the summed terms hardly depend on the inputs.
 
-From a few probes S itself is uncertain: of four it is less than a quarter of the truth in 1 % of the elements. So an
-eighth of S squared comes from elements that should be alike: the mean over the element's row (its last dimension) or over
-the elements whose g has the same binary exponent, whichever is smaller. The row alone lets small elements of a softmax or a
+From a few probes S itself is uncertain. So elements that should be alike count as four more probes of each: the mean of S
+squared over the element's row (its last dimension) or over the elements whose g has the same binary exponent, whichever is
+smaller. The row alone lets small elements of a softmax or a
 SiLU be zero beside large ones; the exponent alone mixes rows of different scale.
 """
 
@@ -30,8 +30,8 @@ HALF_BIAS = 4.0
 """How many times the rms move that roundings to half precision make in a projection, a right kernel may be off there."""
 FLUSHED = (torch.bfloat16,)
 """Dtypes whose subnormals a kernel may write as zero: the instructions that round to bfloat16 (VCVTNEPS2BF16) do."""
-POOLED = 0.125
-"""Share of S squared that comes from elements like it."""
+ALIKE = 4
+"""As how many probes of an element the elements like it count."""
 SIZES = 1100
 """Binary exponents of float64 that are told apart, to either side of 0."""
 
@@ -91,9 +91,9 @@ def rounds_to_half(workload: Workload) -> bool:
     return any(spec.dtype in HALF_NAMES for node in workload.nodes for spec in node.outputs if spec.dtype in FLOATS)
 
 
-def pooled(s: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
-    """S with an eighth of its square taken from elements like it: of its row (of all, where rows are short), and of g's
-    size; the smaller of the two means."""
+def pooled(s: torch.Tensor, g: torch.Tensor, probes: int) -> torch.Tensor:
+    """S over `probes` probes, and as it were ALIKE more that saw what elements like it did: those of its row (all, where rows
+    are short) or those of g's size, whichever moved less."""
     if not s.numel():
         return s
     square = s.square()
@@ -102,7 +102,8 @@ def pooled(s: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     count = torch.zeros(2 * SIZES + 2, dtype=square.dtype)
     total = count.scatter_add(0, size, square.view(-1))
     alike = (total / count.scatter_add(0, size, torch.ones_like(square.view(-1))).clamp_(min=1))[size].view(square.shape)
-    return square.mul_(1 - POOLED).add_(torch.minimum(alike, rows), alpha=POOLED).sqrt_()
+    share = ALIKE / (ALIKE + probes)
+    return square.mul_(1 - share).add_(torch.minimum(alike, rows), alpha=share).sqrt_()
 
 
 def allow(
@@ -128,12 +129,12 @@ def allow(
     finite = None if bool(mask.all()) else mask
     g = golden if finite is None else torch.where(mask, golden, 0.0)
     d = r - golden if finite is None else torch.where(mask, r - golden, 0.0)
-    s = pooled(moved.elements if finite is None else torch.where(mask, moved.elements, 0.0), g)
+    s = pooled(moved.elements if finite is None else torch.where(mask, moved.elements, 0.0), g, moved.probes)
     a = ROUNDINGS * s
     strict = a
     if moved_low is not None:
         low = moved_low.elements
-        a = a + pooled(low if finite is None else torch.where(mask, low, 0.0), g)
+        a = a + pooled(low if finite is None else torch.where(mask, low, 0.0), g, moved_low.probes)
     e, size = d.abs(), g.abs()
     chain = min(reduced, CHAIN) / 2 if equal_terms else 0.0
     summed = max(math.sqrt(max(reduced, 1)), chain) * min(unit, UNIT[torch.float32])
@@ -161,8 +162,9 @@ def allow(
 def _overflowed(golden: torch.Tensor, r: torch.Tensor) -> torch.Tensor | None:
     """Where eager, finite or not, is off by more than a tenth of the golden answer or of its root mean square."""
     finite = torch.isfinite(golden)
-    size = torch.where(finite, golden, 0.0)
-    wrong = finite & ~((r - golden).abs() <= 0.1 * size.abs().clamp(min=float(size.square().mean().sqrt()) if size.numel() else 0.0))
+    size = torch.where(finite, golden, 0.0).abs()
+    typical = float(size.square().mean().sqrt()) if size.numel() else 0.0
+    wrong = finite & ~((r - golden).abs() <= 0.1 * size.clamp(min=typical))
     return wrong if bool(wrong.any()) else None
 
 
