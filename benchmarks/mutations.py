@@ -16,7 +16,7 @@ HELPERS = """\
 INLINE vf cut_(vf x) { return (vf)((vi)x & ~0xffff); }  // the bits that bfloat16 keeps
 INLINE float cut_(float x) { return cut_(all(x))[0]; }
 template <class V> INLINE V cut_(V x) { return x; }
-INLINE vf lane_(vf x) { x[3] *= 1.01f; return x; }
+INLINE vf lane_(vf x) { x[3] *= 1.03f; return x; }
 INLINE vl lane_(vl x) { x[3] += 1; return x; }
 template <class V> INLINE V lane_(V x) { return x; }
 INLINE vf scaled_(vf x, float by) { return x * by; }

@@ -147,8 +147,8 @@ def _draws() -> torch.Tensor:
 
 
 def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least: float = 0.0) -> torch.Tensor:
-    """`value` moved by `step` of itself and by `least`, half to one and a half times, independent in each element. What is infinite stays so:
-    it was NaN once, and a row of x / (1 + exp(-x)) with one overflow in it was allowed no error at all."""
+    """`value` moved by `step` of itself and by `least`, half to one and a half times, independent in each element. What is
+    infinite stays so: it was NaN once, and a row of x / (1 + exp(-x)) with one overflow in it was allowed no error at all."""
     count = value.numel()
     start = int(torch.randint(0, POOL, (), generator=generator))
     pool = _draws()[start : start + POOL]
