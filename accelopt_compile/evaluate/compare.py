@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from accelopt_compile.evaluate.noisy import TINY
-from accelopt_compile.evaluate.tolerance import FLUSHED, Allowance
+from accelopt_compile.evaluate.noisy import FLUSHED, TINY
+from accelopt_compile.evaluate.tolerance import Allowance
 
 
 @dataclass(frozen=True, kw_only=True)

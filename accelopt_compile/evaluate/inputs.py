@@ -214,7 +214,8 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
             at = torch.arange(shape[-1] if shape else 1) % 16
             x = torch.where((at == 0) | (at == 15), x, 0.0).view(shape)
         case "negative_zeros":
-            x = torch.where(torch.rand(shape, generator=generator) < 0.5, x, torch.tensor(-0.0, dtype=work))
+            zeros = x.sign() * torch.zeros((), dtype=work)
+            x = torch.where(torch.rand(shape, generator=generator) < 0.5, x, zeros)
         case "subnormal":
             share = 0.5 + 0.5 * torch.rand(rows, generator=generator)
             x = torch.where(torch.rand(shape, generator=generator) < share, x * (torch.finfo(dtype).tiny / 2), x)

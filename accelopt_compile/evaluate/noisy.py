@@ -26,6 +26,8 @@ UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-1
 TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
 """The smallest normal number; TINY * UNIT is half a spacing of the subnormals."""
 HALVES = (torch.float16, torch.bfloat16)
+FLUSHED = (torch.bfloat16,)
+"""Dtypes whose subnormals a kernel may write as zero: the instructions that round to bfloat16 (VCVTNEPS2BF16) do."""
 
 ROUNDINGS = 8.0
 """How many times S a right kernel may be off."""
@@ -77,6 +79,8 @@ class Noisy(Interpreter):
         dtype = n.meta.get("dtype", torch.float32)
         steps = summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result, equal_terms=self._equal_terms)
         flushes = name not in DEFINED
+        if name == "div" and not self._low:
+            result = self._by_reciprocal(result, self.fetch_args_kwargs_from_env(n)[0][0], dtype)
         if isinstance(result, list | tuple):
             return type(result)([self._moved(r, dtype, steps, flushes=flushes) for r in result])
         return self._moved(result, dtype, steps, flushes=flushes)
@@ -86,7 +90,17 @@ class Noisy(Interpreter):
             return value
         inside = dtype if self._low or dtype == torch.float64 else torch.float32
         unit = UNIT[inside] if self._low else steps * max(2.0**-52, UNIT[inside])
-        return moved(value, unit, self._generator, least=TINY[inside] * (1 / ROUNDINGS if flushes else UNIT[inside]))
+        least = TINY[inside] * (1 / ROUNDINGS if flushes else UNIT[inside])
+        if self._low and inside in FLUSHED:
+            least = 2 * TINY[inside]
+        return moved(value, unit, self._generator, least=least)
+
+    def _by_reciprocal(self, quotient: torch.Tensor, dividend: Any, dtype: torch.dtype) -> torch.Tensor:
+        """a / b as a (1 / b), in which 1 / b may be zero below the smallest normal number: x / (1 + exp(-x)) at x = -88."""
+        least = TINY[torch.float64 if dtype == torch.float64 else torch.float32] / ROUNDINGS
+        if not isinstance(dividend, torch.Tensor) or not dividend.is_floating_point():
+            return quotient
+        return quotient + moved(torch.zeros_like(quotient), 0.0, self._generator, least=least) * torch.nan_to_num(dividend)
 
     def _attention(
         self,

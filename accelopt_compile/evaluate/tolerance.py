@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accelopt_compile.evaluate.noisy import CHAIN, HALVES, ROUNDINGS, TINY, UNIT, Moves
+from accelopt_compile.evaluate.noisy import CHAIN, FLUSHED, HALVES, ROUNDINGS, TINY, UNIT, Moves
 from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.records import Binding, Ref, Workload
 
@@ -28,8 +28,6 @@ HALF_NAMES = ("f16", "bf16")
 
 HALF_BIAS = 4.0
 """How many times the rms move that roundings to half precision make in a projection, a right kernel may be off there."""
-FLUSHED = (torch.bfloat16,)
-"""Dtypes whose subnormals a kernel may write as zero: the instructions that round to bfloat16 (VCVTNEPS2BF16) do."""
 ALIKE = 4
 """As how many probes of an element the elements like it count."""
 SIZES = 1100
