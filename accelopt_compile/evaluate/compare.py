@@ -7,23 +7,28 @@ from dataclasses import dataclass
 
 import torch
 
+from accelopt_compile.evaluate.noisy import FLUSHED, TINY
 from accelopt_compile.evaluate.tolerance import Allowance
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:
-    """What an output that is no float must equal, element by element: eager, or the golden answer where they differ
-    (a comparison of two nearly equal floats)."""
+    """What an output must equal, element by element: eager, or the golden answer where they differ (a comparison of two
+    nearly equal floats). Floats that were only moved, selected or rounded once are held to this too; `signed` where the
+    sign of a zero must be eager's."""
 
     eager: torch.Tensor
     golden: torch.Tensor
+    signed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picked:
     """Positions that a top-k chose along `dim` of `source` (the golden answer). Equal elements may change places, so what
-    must be right is the element at each position, to within `limit` of `values`, and that no position comes twice."""
+    must be right is the element at each position, to within `limit` of `values`, and that no position comes twice.
+    `positions` are eager's own."""
 
+    positions: torch.Tensor
     source: torch.Tensor
     values: torch.Tensor
     limit: torch.Tensor
@@ -65,6 +70,12 @@ def _exact(output: torch.Tensor, wanted: Exact) -> Judgement:
     if output.dtype == torch.bool and bool((raw > 1).any()):
         return Judgement(share=float("inf"), fault="a boolean element is neither 0 nor 1")
     wrong = (output != wanted.eager) & (output != wanted.golden)
+    if output.is_floating_point():
+        wrong &= ~(output.isnan() & wanted.eager.isnan())
+        if output.dtype in FLUSHED:
+            wrong &= ~((output == 0) & (wanted.eager.abs() < TINY[output.dtype]))
+        if wanted.signed:
+            wrong |= (output == 0) & (wanted.eager == 0) & (output.signbit() != wanted.eager.signbit())
     if not bool(wrong.any()):
         return Judgement(share=0.0)
     return Judgement(share=float("inf"), fault=_first(wrong, output, wanted.eager, "must be exact"))
@@ -94,6 +105,8 @@ def _picked(output: torch.Tensor, wanted: Picked) -> Judgement:
 def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:
     if output.numel() == 0:
         return Judgement(share=0.0)
+    if wanted.free is not None:
+        output = torch.where(wanted.free, wanted.eager, output)
     error = output.to(torch.float64) - wanted.golden
     if wanted.finite is not None:
         pattern = _pattern_fault(output, wanted)

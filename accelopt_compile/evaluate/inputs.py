@@ -18,6 +18,7 @@ FAMILIES = (
     "large",
     "offset",
     "far_offset",
+    "far_below",
     "row_scales",
     "uniform",
     "spikes",
@@ -27,10 +28,21 @@ FAMILIES = (
     "constant_rows",
     "logits",
     "nonfinite",
+    "subnormal",
+    "negative_zeros",
+    "ties",
+    "near_max",
+    "tile_edges",
+    "sorted",
+    "one_hot",
 )
 QUICK_FAMILIES = ("normal", "logits", "offset", "constant_rows", "nonfinite")
 EVERYWHERE = ("normal", "tiny", "large", "uniform", "small_ints")
 """Families that apply to every float input; the others shape the largest inputs and leave weights and biases normal."""
+
+
+MASKING = ("zero_rows", "constant_rows")
+"""Families whose boolean inputs have rows without a single true: what eager gives there, NaN too, must be given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,6 +182,8 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
             x += 50
         case "far_offset":
             x += 32 if half else 1024
+        case "far_below":
+            x -= 256 if half else 1024
         case "row_scales":
             x *= torch.exp2(torch.rand(rows, generator=generator, dtype=work) * 24 - 12)
         case "uniform":
@@ -188,7 +202,36 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
         case "nonfinite":
             for step, value in ((53, float("nan")), (71, float("inf")), (97, float("-inf"))):
                 flat[step // 2 :: step * 8] = value
+        case "one_hot":
+            x = _one_hot(shape, generator).to(work)
+        case "sorted" if shape and x.numel():  # the largest comes last, far above all that was seen before it
+            x = (x * 100).sort(-1).values
+            x[..., -1] = x[..., -1].abs() * 2 + 100
+        case "ties":
+            palette = torch.randn(4, generator=generator, dtype=work)
+            x = palette[torch.randint(0, 4, shape, generator=generator)]
+        case "tile_edges":
+            at = torch.arange(shape[-1] if shape else 1) % 16
+            x = torch.where((at == 0) | (at == 15), x, 0.0).view(shape)
+        case "negative_zeros":
+            zeros = x.sign() * torch.zeros((), dtype=work)
+            x = torch.where(torch.rand(shape, generator=generator) < 0.5, x, zeros)
+        case "subnormal":
+            share = 0.5 + 0.5 * torch.rand(rows, generator=generator)
+            x = torch.where(torch.rand(shape, generator=generator) < share, x * (torch.finfo(dtype).tiny / 2), x)
+        case "near_max":  # one sign, so that no order of summation overflows where another does not
+            sign = 1 - 2 * int(torch.randint(0, 2, (), generator=generator))
+            large = flat[30::61]
+            large.copy_((torch.rand(large.shape, generator=generator, dtype=work) + 1) * (sign * 0.25 * torch.finfo(dtype).max))
     return x
+
+
+def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """One 1 in each row, at a random place."""
+    if not shape:
+        return torch.ones(())
+    at = torch.randint(0, max(shape[-1], 1), (*shape[:-1], 1), generator=generator)
+    return (torch.arange(shape[-1]) == at).to(torch.float32)
 
 
 def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.Generator) -> torch.Tensor:
@@ -222,7 +265,8 @@ SMALL = 13
 
 
 def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict[str, int]]:
-    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled."""
+    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled and fourfold (a record serves
+    sizes up to that far from its own)."""
     names = workload.symbols
     if not names:
         return []
@@ -233,6 +277,7 @@ def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict
         {n: binding[n] + 1 for n in names},
         {n: 13 + 18 * k for k, n in enumerate(names)},
         {**dict(binding), names[0]: 2 * binding[names[0]]},
+        {**dict(binding), names[0]: 4 * binding[names[0]]},
     ]
     unique = [dict(t) for t in {tuple(sorted(t.items())): t for t in tried}.values()]
     return [t for t in unique if t != dict(binding)]

@@ -2,6 +2,9 @@
 
 Moving only the inputs misses what cancels inside (1 + erf(x) far below zero, x - mean(x) of a constant row): there a right
 kernel differs from eager by a rounding of an intermediate. So the results of the nodes are moved as well.
+
+Below the smallest normal number rounding is absolute, half a spacing of the subnormals; a function that no standard defines
+there (exp, division by way of a reciprocal) may also give zero. Sums, differences and products may not.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,7 +23,14 @@ from torch.fx import Node as FxNode
 from accelopt_compile.evaluate.reference import widen
 
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
+"""The smallest normal number; TINY * UNIT is half a spacing of the subnormals."""
 HALVES = (torch.float16, torch.bfloat16)
+FLUSHED = (torch.bfloat16,)
+"""Dtypes whose subnormals a kernel may write as zero: the instructions that round to bfloat16 (VCVTNEPS2BF16) do."""
+
+ROUNDINGS = 8.0
+"""How many times S a right kernel may be off."""
 
 EXACT = frozenset(
     (
@@ -34,20 +45,25 @@ EXACT = frozenset(
 )  # fmt: skip
 """Operators whose result is exact: they move, select or compare."""
 
+DEFINED = frozenset(("add", "sub", "rsub", "mul", "sum", "mean", "cumsum", "convert_element_type", "_to_copy", "square"))
+"""Operators whose results IEEE 754 defines down to the last subnormal. Matrix products come from libraries that may flush."""
+
 MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
+CHAIN = 1024
+"""Additions into one accumulator that a right kernel may make one after the other, at most."""
 SUMS = ("sum", "mean", "var", "var_mean", "cumsum", "prod", "logsumexp")
 
 
 class Noisy(Interpreter):
-    """Runs a float64 reference module, moving every inexact float result by its unit roundoff, up or down at random; by
+    """Runs a float64 reference module, moving every inexact float result by its unit roundoff (rms) at random; by
     more where many terms were summed, in an order that is free.
 
     `low` moves only the results that are half precision in the real program, by their unit; else all move by float32's.
     """
 
-    def __init__(self, module: GraphModule, generator: torch.Generator, *, low: bool) -> None:
+    def __init__(self, module: GraphModule, generator: torch.Generator, *, low: bool, equal_terms: bool = False) -> None:
         super().__init__(module, garbage_collect_values=True)
-        self._generator, self._low = generator, low
+        self._generator, self._low, self._equal_terms = generator, low, equal_terms
 
     def run_node(self, n: FxNode) -> Any:
         if n.op != "call_function" or n.target is operator.getitem:
@@ -56,20 +72,35 @@ class Noisy(Interpreter):
         name = str(packet).rpartition(".")[2]
         if name == "_scaled_dot_product_flash_attention_for_cpu":
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            return self._attention(*args, **kwargs)
+            return self._attention(*args, dtype=n.meta.get("dtype", torch.float32), **kwargs)
         result = super().run_node(n)
         if name in EXACT:
             return result
-        dtype, steps = n.meta.get("dtype", torch.float32), summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result)
+        dtype = n.meta.get("dtype", torch.float32)
+        steps = summing_steps(name, self.fetch_args_kwargs_from_env(n)[0], result, equal_terms=self._equal_terms)
+        flushes = name not in DEFINED
+        if name == "div" and not self._low:
+            result = self._by_reciprocal(result, self.fetch_args_kwargs_from_env(n)[0][0], dtype)
         if isinstance(result, list | tuple):
-            return type(result)([self._moved(r, dtype, steps) for r in result])
-        return self._moved(result, dtype, steps)
+            return type(result)([self._moved(r, dtype, steps, flushes=flushes) for r in result])
+        return self._moved(result, dtype, steps, flushes=flushes)
 
-    def _moved(self, value: Any, dtype: torch.dtype, steps: float = 1.0) -> Any:
+    def _moved(self, value: Any, dtype: torch.dtype, steps: float = 1.0, *, flushes: bool = True) -> Any:
         if not isinstance(value, torch.Tensor) or not value.is_floating_point() or (self._low and dtype not in HALVES):
             return value
-        unit = UNIT[dtype] if self._low else max(2.0**-52, min(UNIT.get(dtype, 2.0**-24), 2.0**-24))
-        return moved(value, unit if self._low else steps * unit, self._generator)
+        inside = dtype if self._low or dtype == torch.float64 else torch.float32
+        unit = UNIT[inside] if self._low else steps * max(2.0**-52, UNIT[inside])
+        least = TINY[inside] * (1 / ROUNDINGS if flushes else UNIT[inside])
+        if self._low and inside in FLUSHED:
+            least = 2 * TINY[inside]
+        return moved(value, unit, self._generator, least=least)
+
+    def _by_reciprocal(self, quotient: torch.Tensor, dividend: Any, dtype: torch.dtype) -> torch.Tensor:
+        """a / b as a (1 / b), in which 1 / b may be zero below the smallest normal number: x / (1 + exp(-x)) at x = -88."""
+        least = TINY[torch.float64 if dtype == torch.float64 else torch.float32] / ROUNDINGS
+        if not isinstance(dividend, torch.Tensor) or not dividend.is_floating_point():
+            return quotient
+        return quotient + moved(torch.zeros_like(quotient), 0.0, self._generator, least=least) * torch.nan_to_num(dividend)
 
     def _attention(
         self,
@@ -79,14 +110,17 @@ class Noisy(Interpreter):
         dropout: float = 0.0,
         causal: bool = False,
         *,
+        dtype: torch.dtype,
         attn_mask: torch.Tensor | None = None,
         scale: float | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp."""
+        """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp. Scores
+        are kept in float32; weights may be rounded to `dtype` before they meet the values, as eager does."""
         if k.shape[1] != q.shape[1]:  # grouped queries: each KV head serves several
             k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-        dtype, steps = torch.float32, 1 + math.sqrt(q.shape[-1]) / 2
-        scores = self._moved(q @ k.transpose(-1, -2), dtype, steps) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        steps = 1 + math.sqrt(q.shape[-1]) / 2
+        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, steps)
+        scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         if causal:
             keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
             scores = scores.masked_fill(~keep, -math.inf)
@@ -94,37 +128,56 @@ class Noisy(Interpreter):
             scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
         lse = torch.logsumexp(scores, -1)
         weights = self._moved(torch.nan_to_num(torch.softmax(scores, -1)), dtype)
-        return self._moved(weights @ v, dtype), self._moved(lse, dtype)
+        return self._moved(weights @ v, dtype), self._moved(lse, torch.float32)
 
 
-def summing_steps(name: str, args: Sequence[Any], result: Any) -> float:
-    """By how many units the order of summation alone may move a result: 1 where nothing is summed."""
+def summing_steps(name: str, args: Sequence[Any], result: Any, *, equal_terms: bool = False) -> float:
+    """By how many units the order of summation alone may move a result: 1 where nothing is summed. Where all terms are
+    equal their roundings are too and add up instead of averaging out: K u / 2 for a chain of K additions."""
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if name in MATMULS and tensors:
         return 1 + math.sqrt(tensors[-1].shape[-2] if tensors[-1].dim() > 1 else tensors[-1].numel()) / 2
     first = result[0] if isinstance(result, list | tuple) and result else result
     if name not in SUMS or not tensors or not isinstance(first, torch.Tensor):
         return 1.0
-    return 1 + math.sqrt(tensors[0].numel() / max(first.numel(), 1)) / 4
+    count = tensors[0].numel() / max(first.numel(), 1)
+    if name == "cumsum" and tensors[0].dim():
+        count = tensors[0].shape[int(args[1])]
+    chain = min(count, CHAIN) / 2 / ROUNDINGS if equal_terms else 0.0
+    return 1 + max(math.sqrt(count) / 4, chain)
 
 
 POOL = 1 << 20
 
 
 @functools.cache
-def _signs() -> torch.Tensor:
-    """Random signs, drawn once: a probe takes a stretch from a random place. Drawing anew took half of a verification."""
-    bits = torch.randint(0, 2, (2 * POOL,), generator=torch.Generator().manual_seed(20261127), dtype=torch.int8)
-    return bits.to(torch.float64).mul_(2).sub_(1)
+def _draws() -> torch.Tensor:
+    """Numbers from 0.5 to 1.5 of either sign, drawn once: a probe takes a stretch from a random place, since drawing anew
+    took half of a verification. With signs alone two sources of equal size cancel in all of ten probes once in 1024
+    elements; with normal numbers four probes see less than a quarter of a single source once in 100."""
+    generator = torch.Generator().manual_seed(20261127)
+    sizes = torch.rand(2 * POOL, generator=generator, dtype=torch.float64).add_(0.5)
+    return sizes.mul_(torch.randint(0, 2, (2 * POOL,), generator=generator, dtype=torch.int8).mul_(2).sub_(1))
 
 
-def moved(value: torch.Tensor, step: float, generator: torch.Generator) -> torch.Tensor:
-    """`value` times 1 + step or 1 - step, element by element at random."""
+def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least: float = 0.0) -> torch.Tensor:
+    """`value` moved by `step` of itself and by `least`, half to one and a half times, independent in each element. What is
+    infinite stays so: it was NaN once, and a row of x / (1 + exp(-x)) with one overflow in it was allowed no error at all."""
     count = value.numel()
     start = int(torch.randint(0, POOL, (), generator=generator))
-    pool = _signs()[start : start + POOL]
-    signs = pool[:count] if count <= POOL else pool.repeat(-(-count // POOL))[:count]
-    return value + value * (signs.view(value.shape).to(value.dtype) * step)
+    pool = _draws()[start : start + POOL]
+    draw = (pool[:count] if count <= POOL else pool.repeat(-(-count // POOL))[:count]).view(value.shape).to(value.dtype)
+    result = torch.add(torch.ones((), dtype=value.dtype), draw, alpha=step).mul_(value)
+    return result.add_(draw, alpha=least) if least else result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moves:
+    """How far one output moved over the probes: rms of each element, and of its sum against 1, g and |g|."""
+
+    elements: torch.Tensor
+    along: tuple[float, float, float]
+    probes: int
 
 
 def sensitivity(
@@ -136,26 +189,54 @@ def sensitivity(
     low: bool,
     seed: int,
     multiple: float = 1.0,
-) -> list[torch.Tensor]:
-    """rms over `probes` of |noisy golden - answers|, per output (zeros for outputs that are no floats).
+    equal_terms: bool = False,
+) -> list[Moves]:
+    """rms over `probes` of noisy golden - answers, per output (zeros for outputs that are no floats).
 
     Inputs are moved by `multiple` units of float32 (of their own where they are float64), results of nodes by one. `low`
-    moves half-precision inputs and results by one unit of their own instead, and nothing else.
+    moves only results in half precision, by one unit of their own: inputs are what they are. A probe says nothing of an
+    element that it makes infinite or no number.
     """
     generator = torch.Generator().manual_seed(seed & (2**63 - 1))
-    squares = [torch.zeros_like(a) if a.is_floating_point() else torch.zeros(()) for a in answers]
+    tallies = [_Tally(a) if a.is_floating_point() else None for a in answers]
     wide = widen(inputs)
     for _ in range(probes):
-        trial = []
-        for x, original in zip(wide, inputs, strict=True):
-            half = original.dtype in HALVES
-            if not original.is_floating_point() or (low and not half):
-                trial.append(x)
-                continue
-            unit = 2.0**-52 if original.dtype == torch.float64 else 2.0**-24
-            trial.append(moved(x, UNIT[original.dtype] if low else multiple * unit, generator))
-        results = Noisy(golden, generator, low=low).run(*trial)
-        for square, result, answer in zip(squares, results, answers, strict=True):
-            if answer.is_floating_point():
-                square += torch.nan_to_num_(result - answer, nan=0.0, posinf=0.0, neginf=0.0).square_()
-    return [square.div_(max(probes, 1)).sqrt_() for square in squares]
+        trial = wide
+        if not low:
+            units = [multiple * (2.0**-52 if x.dtype == torch.float64 else 2.0**-24) for x in inputs]
+            trial = [moved(x, unit, generator) if x.is_floating_point() else x for x, unit in zip(wide, units, strict=True)]
+        results = Noisy(golden, generator, low=low, equal_terms=equal_terms).run(*trial)
+        for tally, result in zip(tallies, results, strict=True):
+            if tally is not None:
+                tally.add(result)
+    nothing = Moves(elements=torch.zeros(()), along=(0.0, 0.0, 0.0), probes=probes)
+    return [nothing if tally is None else tally.moves(probes) for tally in tallies]
+
+
+class _Tally:
+    """Sums of squares over the probes of one output."""
+
+    def __init__(self, answer: torch.Tensor) -> None:
+        self._answer = answer
+        self._plain = torch.nan_to_num(answer, nan=0.0, posinf=0.0, neginf=0.0).contiguous().view(-1)
+        self._size = self._plain.abs()
+        self._squares = torch.zeros_like(answer)
+        self._lost: torch.Tensor | float = 0.0
+        self._along = [0.0, 0.0, 0.0]
+
+    def add(self, result: torch.Tensor) -> None:
+        off = result - self._answer
+        square = off.square()
+        if not math.isfinite(float(square.sum())):
+            gone = ~torch.isfinite(square)
+            self._lost = self._lost + gone.to(square.dtype)
+            off, square = torch.where(gone, 0.0, off), torch.where(gone, 0.0, square)
+        self._squares += square
+        flat = off.contiguous().view(-1)
+        for k, sum_ in enumerate((flat.sum(), flat.dot(self._plain), flat.dot(self._size))):
+            self._along[k] += float(sum_) ** 2
+
+    def moves(self, probes: int) -> Moves:
+        first, second, third = (math.sqrt(square / max(probes, 1)) for square in self._along)
+        count = torch.as_tensor(probes - self._lost, dtype=self._squares.dtype).clamp(min=1)
+        return Moves(elements=self._squares.div_(count).sqrt_(), along=(first, second, third), probes=probes)

@@ -7,8 +7,10 @@ allowed more and a well-conditioned one is not. A = 8 S, and S at the low precis
 half precision on its way. On top of the rounding of g itself comes sqrt K u |g| (u of float32 at most): the order in which
 K terms are summed is free, and S does not see it where the summed terms hardly depend on the inputs.
 
-With eight probes of random signs S itself is uncertain: two sources of equal size cancel in all of them once in 256
-elements. So an eighth of S squared comes from the element's row (its last dimension).
+From a few probes S itself is uncertain. So elements that should be alike count as four more probes of each: the mean of S
+squared over the element's row (its last dimension) or over the elements whose g has the same binary exponent, whichever is
+smaller. The row alone lets small elements of a softmax or a
+SiLU be zero beside large ones; the exponent alone mixes rows of different scale.
 """
 
 from __future__ import annotations
@@ -18,16 +20,18 @@ from dataclasses import dataclass
 
 import torch
 
-from accelopt_compile.evaluate.noisy import HALVES, UNIT
+from accelopt_compile.evaluate.noisy import CHAIN, FLUSHED, HALVES, ROUNDINGS, TINY, UNIT, Moves
 from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.records import Binding, Ref, Workload
 
 HALF_NAMES = ("f16", "bf16")
 
-ROUNDINGS = 8.0
-"""How many times S a right kernel may be off."""
-
-POOLED = 0.125
+HALF_BIAS = 4.0
+"""How many times the rms move that roundings to half precision make in a projection, a right kernel may be off there."""
+ALIKE = 4
+"""As how many probes of an element the elements like it count."""
+SIZES = 1100
+"""Binary exponents of float64 that are told apart, to either side of 0."""
 
 _MATMUL = ("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.mv", "aten.dot", "aten._int_mm")
 _MOVES = (
@@ -41,13 +45,14 @@ class Allowance:
     """The limits for one float output: per element, on the largest and the rms error, and on three projections.
 
     `golden` is float64 and contiguous, NaN or Inf where it is; `finite` masks where golden and eager are both finite
-    (None when everywhere); `limit` is per element, 0 where not finite.
+    (None when everywhere); `free` masks where any value is right (None when nowhere); `limit` is per element.
     """
 
     golden: torch.Tensor
     eager: torch.Tensor
     limit: torch.Tensor
     finite: torch.Tensor | None
+    free: torch.Tensor | None
     largest: float
     rms: float
     projections: tuple[float, ...]
@@ -72,9 +77,11 @@ def reduced_elements(workload: Workload, binding: Binding) -> int:
     return most
 
 
-def input_steps(reduced: int) -> float:
-    """By how many units in the last place the inputs move in a probe."""
-    return (32 + 4 * math.sqrt(max(reduced, 1))) / ROUNDINGS
+def input_steps(reduced: int, *, equal_terms: bool = False) -> float:
+    """By how many units in the last place the inputs move in a probe. Where all terms of a sum are equal, by as much as a
+    chain of additions can be off: a variance there is that error squared."""
+    usual = (32 + 4 * math.sqrt(max(reduced, 1))) / ROUNDINGS
+    return max(usual, min(reduced, CHAIN) / 3) if equal_terms else usual
 
 
 def rounds_to_half(workload: Workload) -> bool:
@@ -82,65 +89,103 @@ def rounds_to_half(workload: Workload) -> bool:
     return any(spec.dtype in HALF_NAMES for node in workload.nodes for spec in node.outputs if spec.dtype in FLOATS)
 
 
-def pooled(s: torch.Tensor) -> torch.Tensor:
-    """S with an eighth of its square taken from the mean of its row; of the whole where rows are short."""
+def pooled(s: torch.Tensor, g: torch.Tensor, probes: int) -> torch.Tensor:
+    """S over `probes` probes, and as it were ALIKE more that saw what elements like it did: those of its row (all, where rows
+    are short) or those of g's size, whichever moved less."""
+    if not s.numel():
+        return s
     square = s.square()
     rows = square.mean(-1, keepdim=True) if s.dim() and s.shape[-1] >= 16 else square.mean()
-    return square.mul_(1 - POOLED).add_(POOLED * rows).sqrt_() if s.numel() else s
+    size = torch.where(g == 0, 0, torch.frexp(g).exponent.clamp(-SIZES, SIZES) + SIZES + 1).view(-1).to(torch.int64)
+    count = torch.zeros(2 * SIZES + 2, dtype=square.dtype)
+    total = count.scatter_add(0, size, square.view(-1))
+    alike = (total / count.scatter_add(0, size, torch.ones_like(square.view(-1))).clamp_(min=1))[size].view(square.shape)
+    share = ALIKE / (ALIKE + probes)
+    return square.mul_(1 - share).add_(torch.minimum(alike, rows), alpha=share).sqrt_()
 
 
 def allow(
-    golden: torch.Tensor, eager: torch.Tensor, moved: torch.Tensor, moved_low: torch.Tensor | None, reduced: int
+    golden: torch.Tensor,
+    eager: torch.Tensor,
+    moved: Moves,
+    moved_low: Moves | None,
+    reduced: int,
+    *,
+    equal_terms: bool = False,
+    overflows: bool = False,
 ) -> Allowance:
-    """The limits for one float output from golden, eager, S and, where the workload rounds to half, the low-precision S."""
+    """The limits for one float output from golden, eager, S and, where the workload rounds to half, the low-precision S.
+    `equal_terms` where what is summed is one value again and again; `overflows` where eager may overflow on the way: what
+    it then gets wrong is free."""
     unit = UNIT[eager.dtype]
     factor = 3.0 if eager.dtype in HALVES or moved_low is not None else 2.0
-    tiny = torch.finfo(eager.dtype).tiny
+    floor = TINY[eager.dtype] * (1 if eager.dtype in FLUSHED else 2 * unit)
     golden, r = golden.contiguous(), eager.to(torch.float64).contiguous()
+    free = _overflowed(golden, r) if overflows else None
+    golden = golden if free is None else torch.where(free, r, golden)
     mask = torch.isfinite(golden) & torch.isfinite(r)
     finite = None if bool(mask.all()) else mask
     g = golden if finite is None else torch.where(mask, golden, 0.0)
     d = r - golden if finite is None else torch.where(mask, r - golden, 0.0)
-    s = pooled(moved if finite is None else torch.where(mask, moved, 0.0))
+    s = pooled(moved.elements if finite is None else torch.where(mask, moved.elements, 0.0), g, moved.probes)
     a = ROUNDINGS * s
+    strict = a
     if moved_low is not None:
-        a = a + pooled(moved_low if finite is None else torch.where(mask, moved_low, 0.0))
+        low = moved_low.elements
+        a = a + pooled(low if finite is None else torch.where(mask, low, 0.0), g, moved_low.probes)
     e, size = d.abs(), g.abs()
-    summed = math.sqrt(max(reduced, 1)) * min(unit, UNIT[torch.float32])
-    limit = factor * e + a + (2 * unit + summed) * size + tiny
+    chain = min(reduced, CHAIN) / 2 if equal_terms else 0.0
+    summed = max(math.sqrt(max(reduced, 1)), chain) * min(unit, UNIT[torch.float32])
+    limit = factor * e + a + (2 * unit + summed) * size + floor
     count = max(g.numel(), 1)
 
     def rms(x: torch.Tensor) -> float:
         return math.sqrt(float(x.square().sum()) / count)
 
-    largest = factor * _max(e) + _max(a) + (2 * unit + summed) * _max(size) + tiny
-    projections, norms = _projections(d, g, a, unit + summed)
+    largest = factor * _max(e) + _max(a) + (2 * unit + summed) * _max(size) + floor
+    projections, norms = _projections(d, g, strict, unit + summed, (0.0,) * 3 if moved_low is None else moved_low.along)
     return Allowance(
         golden=golden,
         eager=eager.contiguous(),
         limit=limit,
         finite=finite,
+        free=free,
         largest=largest,
-        rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + tiny,
+        rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + floor,
         projections=projections,
         norms=norms,
     )
 
 
-def _projections(d: torch.Tensor, g: torch.Tensor, a: torch.Tensor, unit: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """For b in (1, g, |g|): the fixed part of the limit on |<c-g, b>| / <b, b>, and <b, b>. Empty below 256 elements."""
+def _overflowed(golden: torch.Tensor, r: torch.Tensor) -> torch.Tensor | None:
+    """Where eager, finite or not, is off by more than a tenth of the golden answer or of its root mean square."""
+    finite = torch.isfinite(golden)
+    size = torch.where(finite, golden, 0.0).abs()
+    typical = float(size.square().mean().sqrt()) if size.numel() else 0.0
+    wrong = finite & ~((r - golden).abs() <= 0.1 * size.clamp(min=typical))
+    return wrong if bool(wrong.any()) else None
+
+
+def _projections(
+    d: torch.Tensor, g: torch.Tensor, a: torch.Tensor, unit: float, low: tuple[float, ...]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """For b in (1, g, |g|): the fixed part of the limit on |<c-g, b>| / <b, b>, and <b, b>. Empty below 256 elements.
+
+    `a` is 8 S in float32: an exponential may be a little off on one side everywhere. Roundings to half precision are on
+    no side: `low` is how far they moved the sums themselves.
+    """
     if g.numel() < 256:
         return (), ()
     size = g.abs()
     norms = (float(g.numel()), float(g.square().sum()), float(g.square().sum()))
     limits = []
-    for b, magnitude, norm in ((None, None, norms[0]), (g, size, norms[1]), (size, size, norms[2])):
+    for b, magnitude, norm, moved in zip((None, g, size), (None, size, size), norms, low, strict=True):
         if norm <= 0:
             return (), ()
         bias = float((d if b is None else d * b).sum())
         slack = float((a if magnitude is None else a * magnitude).sum())
         rounding = float((size if magnitude is None else size * magnitude).sum())
-        limits.append((4 * abs(bias) + 0.5 * slack + 0.05 * unit * rounding) / norm)
+        limits.append((4 * abs(bias) + 0.5 * slack + HALF_BIAS * moved + 0.05 * unit * rounding) / norm)
     return tuple(limits), norms
 
 

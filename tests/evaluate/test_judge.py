@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from accelopt_compile.evaluate.answers import Answer, Answers, Case
 from accelopt_compile.evaluate.compare import Exact, judge
 from accelopt_compile.evaluate.inputs import FAMILIES
+from accelopt_compile.evaluate.tolerance import Allowance
 from accelopt_compile.records import Node, Ref, TensorSpec, Workload
 
 ROWS = 33
@@ -170,3 +171,86 @@ def test_a_rounding_that_cancellation_magnifies_is_allowed() -> None:
     erf = torch.where(torch.arange(512) % 2 == 0, erf, torch.nextafter(erf, torch.tensor(2.0)))
     assert "" == judge([(erf + 1) * x], wanted.expected).fault
     assert judge([(torch.erf(x * 0.70710677) + 1) * x * 1.0001], wanted.expected).fault
+
+
+def silu_layer_norm() -> Workload:
+    """Layer norm of x / (1 + exp(-x)) over 64 columns, without weight: exp overflows for x below -88."""
+    whole = TensorSpec(dtype="f32", shape=("s0", 64), strides=(64, 1))
+    row = TensorSpec(dtype="f32", shape=("s0", 1), strides=(1, 1))
+    nodes = (
+        Node(op="aten.neg.default", args=(Ref("i", 0),), outputs=(whole,)),
+        Node(op="aten.exp.default", args=(Ref("n", 0),), outputs=(whole,)),
+        Node(op="aten.add.Tensor", args=(Ref("n", 1), 1), outputs=(whole,)),
+        Node(op="aten.div.Tensor", args=(Ref("i", 0), Ref("n", 2)), outputs=(whole,)),
+        Node(
+            op="aten.var_mean.correction",
+            args=(Ref("n", 3), (1,)),
+            kwargs=(("correction", 0), ("keepdim", True)),
+            outputs=(row, row),
+        ),
+        Node(op="aten.add.Tensor", args=(Ref("n", 4), 1e-5), outputs=(row,)),
+        Node(op="aten.rsqrt.default", args=(Ref("n", 5),), outputs=(row,)),
+        Node(op="aten.sub.Tensor", args=(Ref("n", 3), Ref("n", 4, 1)), outputs=(whole,)),
+        Node(op="aten.mul.Tensor", args=(Ref("n", 7), Ref("n", 6)), outputs=(whole,)),
+    )
+    return Workload(inputs=(whole,), nodes=nodes, outputs=(Ref("n", 8),), output_specs=(whole,), symbols=("s0",))
+
+
+@pytest.mark.parametrize("family", ["row_scales", "spikes", "logits"])
+def test_a_row_in_which_something_overflows_is_still_allowed_rounding(family: str) -> None:
+    """exp(1000) is infinite in float64 too. Moved at random it became NaN, and its row was allowed no error at all."""
+    answers = Answers(silu_layer_norm())
+    for seed in range(5):
+        expected = answer(family, seed, answers).expected[0]
+        assert isinstance(expected, Allowance)
+        still = expected.limit <= 4e-7 * expected.golden.abs() + 1e-30
+        assert not bool(still.all(1).any())
+
+
+def test_results_that_are_small_beside_others_may_not_be_zero() -> None:
+    """What the sensitivity of a row says of its large elements does not excuse its small ones."""
+    wanted = answer("logits")
+    right = torch.softmax(wanted.inputs[0], 1)
+    assert judge([torch.where(right < 1e-7, 0.0, right)], wanted.expected).fault
+
+
+def test_a_maximum_that_starts_at_zero_falls_far_below() -> None:
+    """max(x, 0) is no maximum where all of a row is far below 0."""
+    wanted = answer("far_below")
+    x = wanted.inputs[0]
+    e = (x - x.amax(1, keepdim=True).clamp(min=0)).exp()
+    assert judge([e / e.sum(1, keepdim=True)], wanted.expected).fault
+
+
+def moves(dtype: str = "f32") -> Workload:
+    """A copy of the rows in reverse, negated."""
+    spec = TensorSpec(dtype=dtype, shape=("s0", 64), strides=(64, 1))
+    nodes = (
+        Node(op="aten.flip.default", args=(Ref("i", 0), (0,)), outputs=(spec,)),
+        Node(op="aten.neg.default", args=(Ref("n", 0),), outputs=(spec,)),
+    )
+    return Workload(inputs=(spec,), nodes=nodes, outputs=(Ref("n", 1),), output_specs=(spec,), symbols=("s0",))
+
+
+def test_what_is_only_moved_must_be_equal_to_the_last_bit() -> None:
+    """One unit in the last place is an error where nothing is computed."""
+    wanted = answer("normal", answers=Answers(moves()))
+    right = -wanted.inputs[0].flip(0)
+    assert "" == judge([right], wanted.expected).fault
+    right[3, 5] = torch.nextafter(right[3, 5], torch.tensor(9.0))
+    assert "first at (3, 5)" in judge([right], wanted.expected).fault
+
+
+def test_the_sign_of_a_zero_that_is_moved_counts() -> None:
+    """0 - x is no negation of zeros."""
+    wanted = answer("negative_zeros", answers=Answers(moves()))
+    assert judge([0.0 - wanted.inputs[0].flip(0)], wanted.expected).fault
+
+
+def test_subnormals_that_are_moved_are_kept_but_in_bfloat16() -> None:
+    """A flushing mode is an error; the instruction that rounds to bfloat16 flushes by itself."""
+    for dtype, fault in (("f32", True), ("f16", True), ("bf16", False)):
+        wanted = answer("subnormal", answers=Answers(moves(dtype)))
+        right = -wanted.inputs[0].flip(0)
+        flushed = torch.where(right.abs() < torch.finfo(right.dtype).tiny, right * 0, right)
+        assert fault == bool(judge([flushed], wanted.expected).fault)
