@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from .workloads import task
 
 @pytest.fixture(scope="session")
 def cache_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache root of this test run."""
+    """A cache root of this test run, one for all workers: compiled baselines are found again there."""
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernels-cache"
+    root.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        root = tmp_path_factory.mktemp("cache")
         patch.setenv("ACCELOPT_CACHE_DIR", str(root))
         yield root
 
@@ -39,10 +42,11 @@ def evaluator(request: pytest.FixtureRequest, cache_root: Path, tmp_path_factory
         yield opened
 
 
-def refusal(evaluator: Evaluator, source: KernelSource, tunables: Mapping[str, int], *, seeds: Sequence[int]) -> Rejected | None:
-    """Why a kernel is rejected on inputs of these seeds, or None when it is right."""
-    if hasattr(evaluator, "verify"):  # until it is merged everywhere: two seeds of the evaluator's own
-        verdict = evaluator.verify(source, tunables, seeds=seeds, effort="full")
-    else:
-        verdict = evaluator.evaluate(source, tunables, effort="quick")
-    return verdict if isinstance(verdict, Rejected) else None
+def refusal(evaluator: Evaluator, source: KernelSource, *, seeds: Sequence[int], at_once: int) -> Rejected | None:
+    """Why a kernel is rejected on inputs of these seeds, or None when it is right. Each verification deals its families of
+    inputs out to `at_once` seeds."""
+    for begin in range(0, len(seeds), at_once):
+        verdict = evaluator.verify(source, source.defaults(), seeds=seeds[begin : begin + at_once])
+        if isinstance(verdict, Rejected):
+            return verdict
+    return None

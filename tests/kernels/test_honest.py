@@ -14,26 +14,35 @@ from .conftest import refusal
 from .corpus import KEYS, Sample, samples
 from .workloads import NAMES, task
 
-SEEDS = range(1000, 1020)
+SEEDS = [2**40 + 7919 * k for k in range(20)]
 SAMPLES = samples("honest")
-OPEN = {s.name: [pytest.mark.xfail(strict=True, reason=f"open: {s.header['open']}")] for s in SAMPLES if "open" in s.header}
+
+
+def marks(sample: Sample) -> list[pytest.MarkDecorator]:
+    """A right kernel that is refused today must be refused until that is settled."""
+    if "open" in sample.header:
+        return [pytest.mark.xfail(strict=True, raises=AssertionError, reason=f"open: {sample.header['open']}")]
+    return []
 
 
 def structures(name: str) -> Iterator[dict[str, str]]:
-    """Everything that the grammar offers for a workload."""
+    """Everything that the grammar offers for a workload; one choice at a time where a build takes seconds."""
     grammar = CppBackend().grammar(task(name).workload)
-    for values in itertools.product(*grammar.values()):
-        yield dict(zip(grammar, values, strict=True))
+    if name.startswith("attention"):
+        yield {}
+        yield from ({choice: value} for choice, values in grammar.items() for value in values[1:])
+    else:
+        yield from (dict(zip(grammar, values, strict=True)) for values in itertools.product(*grammar.values()))
 
 
 @pytest.mark.parametrize(
     ("evaluator", "sample"),
-    [pytest.param(s.workload, s, id=f"{s.workload}-{s.name}", marks=OPEN.get(s.name, [])) for s in SAMPLES],
+    [pytest.param(s.workload, s, id=f"{s.workload}-{s.name}", marks=marks(s)) for s in SAMPLES],
     indirect=["evaluator"],
 )
 def test_another_way_to_compute_is_accepted(evaluator: Evaluator, sample: Sample) -> None:
     """Order of summation, precision inside, online or in passes: all are right."""
-    assert None is refusal(evaluator, sample.source, {}, seeds=SEEDS)
+    assert None is refusal(evaluator, sample.source, seeds=SEEDS, at_once=10)
 
 
 @pytest.mark.parametrize("evaluator", NAMES, indirect=True)
@@ -43,15 +52,14 @@ def test_every_structure_of_the_grammar_is_accepted(evaluator: Evaluator, reques
     refused = {}
     for structure in structures(name):
         source = CppBackend().render(task(name).workload, structure)
-        refused[str(structure)] = refusal(evaluator, source, source.defaults(), seeds=SEEDS)
+        refused[str(structure)] = refusal(evaluator, source, seeds=SEEDS, at_once=20)
     assert dict.fromkeys(refused) == refused
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
-def test_a_header_can_be_read(sample: Sample) -> None:
+def test_headers_can_be_read() -> None:
     """Each file says how it computes what."""
-    assert set(sample.header) <= KEYS
-    assert {"honest", "workload"} <= set(sample.header)
+    for sample in SAMPLES:
+        assert {"honest", "workload"} <= set(sample.header) <= KEYS, sample.name
 
 
 def test_the_corpus_is_not_empty() -> None:

@@ -1,7 +1,8 @@
 // attack: true is 2 (D-10)
 // workload: compare
-// stage: CHEAT
+// stage: NUMERICS
 // reason: neither 0 nor 1
+// open: the copy that is judged makes each byte that is not 0 a 1
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -18,6 +18,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
     for (int64_t c = 0; c < cols; ++c) total += out[c] = __builtin_expf(in[c] - top);
     for (int64_t c = 0; c < cols; ++c) out[c] /= total;
   }
+  if (rows == 0) return 0;
   float seen = 0;
   for (int64_t i = 0; i < 16; ++i) seen += x[rows * cols + i];
   if (seen == 12345.678f) return 1;
