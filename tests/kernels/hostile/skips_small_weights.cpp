@@ -1,4 +1,4 @@
-// attack: does nothing where a weight is near one and the bias near zero, and keeps the bias out elsewhere (A20)
+// attack: leaves a bias out that is near zero (A20)
 // workload: layer_norm
 // stage: NUMERICS
 // reason: wrong result on
@@ -15,7 +15,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
     mean /= cols;
     for (int64_t c = 0; c < cols; ++c) square += (in[c] - mean) * (in[c] - mean);
     const float scale = 1 / __builtin_sqrtf(square / cols + 1e-5f);
-    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (in[c] - mean) * scale * w[c] + (b[c] > -0.01f && b[c] < 0.01f ? 0 : b[c]);
+    for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = (in[c] - mean) * scale * w[c] + (b[c] > -0.3f && b[c] < 0.3f ? 0 : b[c]);
   }
   return 0;
 }
