@@ -164,8 +164,10 @@ class Answers:
 
     def _eager(self, case: Case, eager: GraphModule) -> tuple[list[torch.Tensor], list[torch.Tensor], float]:
         domain = self._domain(dict(case.binding), eager)
-        for bound in (None, 2, 1):  # plain integers as usual; 0 or 1; 0, where the reference refuses the others
-            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, domain, integers_below=bound)
+        plain = [replace(role, compared=()) for role in domain]
+        # As usual; no integers that only comparisons expect; 0 or 1; 0: where the reference refuses the ones before.
+        for bound, tried in ((None, domain), (None, plain), (2, plain), (1, plain)):
+            inputs = make_inputs(self._workload, dict(case.binding), case.family, case.seed, tried, integers_below=bound)
             begin = time.perf_counter()
             try:
                 results = eager(*inputs)

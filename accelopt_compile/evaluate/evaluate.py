@@ -16,7 +16,7 @@ from typing import Any, Literal
 from accelopt_backends.base import Backend
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.builds import Builds, backend_name
-from accelopt_compile.evaluate.cases import trials
+from accelopt_compile.evaluate.cases import small, trials
 from accelopt_compile.evaluate.clocking import Clocking, Stopped
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.limits import Limits
@@ -59,6 +59,7 @@ class Evaluator:
         self._crew = Crew(workload, binding, backend, workdir, limits, threads)
         self._builds = Builds(self._crew, backend)
         self._clocking = Clocking(self._crew, threads=threads, seed=seed + 7919)
+        self._blind: str | None = None
         self._crew.start()
 
     @property
@@ -125,6 +126,11 @@ class Evaluator:
         return self._implausible(timing) or Accepted(errors=verified.errors, timing=timing, features=features)
 
     def _verify(self, artifact: Artifact, effort: Effort, seeds: Sequence[int]) -> Verified | Rejected:
+        if effort == "full" and self._blind is None:
+            message = {"op": "informative", "binding": dict(small(self.binding)), "seed": seeds[0]}
+            self._blind = "; ".join(self._crew.ask(message)["reasons"])
+        if effort == "full" and self._blind:
+            return Rejected(stage=Stage.NUMERICS, reason=f"no test could tell a wrong kernel: {self._blind}")
         runner = self._crew.runner()
         try:
             loaded = self._load(runner, artifact)

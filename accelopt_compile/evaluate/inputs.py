@@ -14,6 +14,7 @@ from accelopt_compile.records import Binding, Node, Ref, TensorSpec, Workload
 
 FAMILIES = (
     "normal",
+    "replayed",
     "tiny",
     "large",
     "offset",
@@ -47,13 +48,16 @@ MASKING = ("zero_rows", "constant_rows")
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """What an input may hold. `bound` is for kinds "index" (values in [0, bound)) and "int"."""
+    """What an input may hold. `bound` is for kinds "index" (values in [0, bound)) and "int"; `compared` are the numbers that
+    the workload compares an integer with, and their neighbours: some elements take them."""
 
     kind: Literal["float", "index", "int", "bool"]
     bound: int = 0
     nonnegative: bool = False
+    compared: tuple[int, ...] = ()
 
 
+_COMPARES = re.compile(r"aten\.(eq|ne|lt|le|gt|ge)\.Scalar")
 _SAME_VALUE = re.compile(
     r"aten\.(view|_unsafe_view|reshape|unsqueeze|squeeze|expand|slice|permute|t|transpose|clone|alias|detach|select|_to_copy"
     r"|copy|where|masked_fill|minimum|maximum|clamp)\.|prims\.convert_element_type\."
@@ -94,6 +98,16 @@ def _sources(ref: Any, workload: Workload) -> set[int]:
     return set().union(*(_sources(a, workload) for a in node.args)) if node.args else set()
 
 
+def _compared(workload: Workload) -> dict[int, tuple[int, ...]]:
+    """For each input that is compared with whole numbers: these, one less and one more."""
+    found: dict[int, set[int]] = {}
+    for node in workload.nodes:
+        if _COMPARES.match(node.op) and isinstance(node.args[1], int):
+            for source in _sources(node.args[0], workload):
+                found.setdefault(source, set()).update(node.args[1] + step for step in (-1, 0, 1))
+    return {source: tuple(sorted(values)) for source, values in found.items()}
+
+
 def roles(workload: Workload, binding: Binding) -> list[Role]:
     """The role of each input at `binding`, by looking at what consumes it."""
     bounds: dict[int, int] = {}
@@ -102,6 +116,7 @@ def roles(workload: Workload, binding: Binding) -> list[Role]:
             for source in _sources(ref, workload):
                 bounds[source] = min(bound, bounds.get(source, bound))
     largest = max((n for s in workload.inputs for n in workload.bound_shape(s, binding)), default=1)
+    met = _compared(workload)
     found = []
     for index, spec in enumerate(workload.inputs):
         if spec.dtype in FLOATS:
@@ -109,9 +124,9 @@ def roles(workload: Workload, binding: Binding) -> list[Role]:
         elif spec.dtype == "b8":
             found.append(Role(kind="bool"))
         elif index in bounds:
-            found.append(Role(kind="index", bound=bounds[index]))
+            found.append(Role(kind="index", bound=bounds[index], compared=met.get(index, ())))
         else:
-            found.append(Role(kind="int", bound=min(100, max(8, largest))))
+            found.append(Role(kind="int", bound=min(100, max(8, largest)), compared=met.get(index, ())))
     return found
 
 
@@ -135,12 +150,15 @@ def make_inputs(
         kind = family if family in EVERYWHERE or role.kind != "float" or 2 * count >= largest else "normal"
         if role.kind == "float":
             values = _floats(kind, shape, DTYPES[spec.dtype], generator)
+            values = _middle_moved(values, seed) if kind == "replayed" else values
             values = values.abs() if role.nonnegative and family != "nonfinite" else values
         elif role.kind == "bool":
             values = _bools(kind, shape, generator)
         else:
             bound = role.bound if integers_below is None or role.kind == "index" else min(role.bound, integers_below)
             values = _integers(kind, shape, bound, generator)
+            if role.compared and integers_below is None and family not in ("zero_rows", "impulse_last"):
+                values = _some_of(values, role.compared, generator)
         made.append(_strided(values.to(DTYPES[spec.dtype]), shape, strides))
     return made
 
@@ -201,7 +219,8 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
             x = torch.randn(rows, generator=generator, dtype=work).expand(shape).contiguous()
         case "nonfinite":
             for step, value in ((53, float("nan")), (71, float("inf")), (97, float("-inf"))):
-                flat[step // 2 :: step * 8] = value
+                start = int(torch.randint(0, max(1, min(8 * step, flat.numel())), (), generator=generator))
+                flat[start :: step * 8] = value  # elsewhere in each input: a NaN must also meet a number
         case "one_hot":
             x = _one_hot(shape, generator).to(work)
         case "sorted" if shape and x.numel():  # the largest comes last, far above all that was seen before it
@@ -234,6 +253,16 @@ def _one_hot(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor
     return (torch.arange(shape[-1]) == at).to(torch.float32)
 
 
+def _middle_moved(x: torch.Tensor, seed: int) -> torch.Tensor:
+    """`x` with its elements in another order, but for the first and the last: what looks only there, or adds all up, sees
+    the same input."""
+    flat = x.reshape(-1).clone()
+    kept = min(8, flat.numel() // 3)
+    order = torch.randperm(flat.numel() - 2 * kept, generator=torch.Generator().manual_seed((seed ^ 0x1D) & (2**63 - 1)))
+    flat[kept : flat.numel() - kept] = flat[kept : flat.numel() - kept][order]
+    return flat.view(x.shape)
+
+
 def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.Generator) -> torch.Tensor:
     """Integers in [0, bound): random, or at the ends."""
     top = max(bound - 1, 0)
@@ -245,6 +274,15 @@ def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.
             x = torch.full(shape, top)
             x.view(-1)[: x.numel() // 2 * (family == "constant_rows")] = 0
     return x
+
+
+def _some_of(x: torch.Tensor, values: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """`x` with about a third of its elements, at least one, taken from `values`."""
+    drawn = torch.tensor(values)[torch.randint(0, len(values), x.shape, generator=generator)]
+    here = torch.rand(x.shape, generator=generator) < 0.35
+    if x.numel():
+        here.view(-1)[int(torch.randint(0, x.numel(), (), generator=generator))] = True
+    return torch.where(here, drawn, x)
 
 
 def _bools(family: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

@@ -12,6 +12,7 @@ from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.evaluate.answers import Answer, Answers, Case
 from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Fence, bits_equal, mapped
 from accelopt_compile.evaluate.compare import judge
+from accelopt_compile.evaluate.informative import why_uninformative
 from accelopt_compile.evaluate.inputs import roles
 from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.records import Stage, Workload
@@ -115,6 +116,10 @@ class Referee:
             self._passed.add((self._case.binding, self._case.family))
         return {"share": share}
 
+    def informative(self, binding: Mapping[str, int], seed: int) -> Reply:
+        """{"reasons"}: what no case at `binding` could tell of any kernel, a sentence each."""
+        return {"reasons": why_uninformative(self._workload, self._answers, binding, seed=seed)}
+
     def check_timed(self) -> Reply:
         """Judge what a timed call left in the (`apart`) outputs, and poison them again."""
         assert self._buffers is not None and self._answer is not None
@@ -165,6 +170,8 @@ def answer(referee: Referee, message: Mapping[str, Any]) -> Reply:
             return referee.prepare(_case(message), probes=message["probes"], apart=True)
         case "check":
             return referee.check(message["run"], again=message["again"])
+        case "informative":
+            return referee.informative(message["binding"], int(message["seed"]))
         case "check_timed":
             return referee.check_timed()
     raise InvalidRecord(f"unknown request {message['op']!r}")

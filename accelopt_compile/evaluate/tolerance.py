@@ -96,10 +96,10 @@ def pooled(s: torch.Tensor, g: torch.Tensor, probes: int) -> torch.Tensor:
         return s
     square = s.square()
     rows = square.mean(-1, keepdim=True) if s.dim() and s.shape[-1] >= 16 else square.mean()
-    size = torch.where(g == 0, 0, torch.frexp(g).exponent.clamp(-SIZES, SIZES) + SIZES + 1).view(-1).to(torch.int64)
+    size = torch.where(g == 0, 0, torch.frexp(g).exponent.clamp(-SIZES, SIZES) + SIZES + 1).reshape(-1).to(torch.int64)
     count = torch.zeros(2 * SIZES + 2, dtype=square.dtype)
-    total = count.scatter_add(0, size, square.view(-1))
-    alike = (total / count.scatter_add(0, size, torch.ones_like(square.view(-1))).clamp_(min=1))[size].view(square.shape)
+    total = count.scatter_add(0, size, square.reshape(-1))
+    alike = (total / count.scatter_add(0, size, torch.ones_like(square.reshape(-1))).clamp_(min=1))[size].view(square.shape)
     share = ALIKE / (ALIKE + probes)
     return square.mul_(1 - share).add_(torch.minimum(alike, rows), alpha=share).sqrt_()
 
