@@ -49,7 +49,7 @@ MASKING = ("zero_rows", "constant_rows")
 @dataclass(frozen=True, kw_only=True)
 class Role:
     """What an input may hold. `bound` is for kinds "index" (values in [0, bound)) and "int"; `compared` are the numbers that
-    the workload compares an integer with, and their neighbours: some elements take them."""
+    the workload compares an integer with, and for an "int" their neighbours: some elements take them."""
 
     kind: Literal["float", "index", "int", "bool"]
     bound: int = 0
@@ -60,7 +60,7 @@ class Role:
 _COMPARES = re.compile(r"aten\.(eq|ne|lt|le|gt|ge)\.Scalar")
 _SAME_VALUE = re.compile(
     r"aten\.(view|_unsafe_view|reshape|unsqueeze|squeeze|expand|slice|permute|t|transpose|clone|alias|detach|select|_to_copy"
-    r"|copy|where|masked_fill|minimum|maximum|clamp)\.|prims\.convert_element_type\."
+    r"|copy|where|masked_fill|constant_pad_nd|minimum|maximum|clamp)\.|prims\.convert_element_type\."
 )
 
 
@@ -99,12 +99,12 @@ def _sources(ref: Any, workload: Workload) -> set[int]:
 
 
 def _compared(workload: Workload) -> dict[int, tuple[int, ...]]:
-    """For each input that is compared with whole numbers: these, one less and one more."""
+    """For each input that is compared with whole numbers: these."""
     found: dict[int, set[int]] = {}
     for node in workload.nodes:
         if _COMPARES.match(node.op) and isinstance(node.args[1], int):
             for source in _sources(node.args[0], workload):
-                found.setdefault(source, set()).update(node.args[1] + step for step in (-1, 0, 1))
+                found.setdefault(source, set()).add(node.args[1])
     return {source: tuple(sorted(values)) for source, values in found.items()}
 
 
@@ -126,7 +126,8 @@ def roles(workload: Workload, binding: Binding) -> list[Role]:
         elif index in bounds:
             found.append(Role(kind="index", bound=bounds[index], compared=met.get(index, ())))
         else:
-            found.append(Role(kind="int", bound=min(100, max(8, largest)), compared=met.get(index, ())))
+            near = tuple(sorted({value + step for value in met.get(index, ()) for step in (-1, 0, 1)}))
+            found.append(Role(kind="int", bound=min(100, max(8, largest)), compared=near))
     return found
 
 
@@ -268,6 +269,8 @@ def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.
     top = max(bound - 1, 0)
     x = torch.randint(0, max(bound, 1), shape, generator=generator)
     match family:
+        case "small_ints":
+            x = x % 3
         case "zero_rows":
             x = torch.zeros(shape, dtype=torch.int64)
         case "impulse_last" | "constant_rows":
@@ -277,11 +280,13 @@ def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.
 
 
 def _some_of(x: torch.Tensor, values: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    """`x` with about a third of its elements, at least one, taken from `values`."""
+    """`x` with about a third of its elements taken from `values`: at least one, and, of several, not all."""
     drawn = torch.tensor(values)[torch.randint(0, len(values), x.shape, generator=generator)]
     here = torch.rand(x.shape, generator=generator) < 0.35
     if x.numel():
-        here.view(-1)[int(torch.randint(0, x.numel(), (), generator=generator))] = True
+        one = int(torch.randint(0, x.numel(), (), generator=generator))
+        here.view(-1)[one - 1] = False
+        here.view(-1)[one] = True
     return torch.where(here, drawn, x)
 
 
