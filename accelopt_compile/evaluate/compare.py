@@ -105,8 +105,6 @@ def _picked(output: torch.Tensor, wanted: Picked) -> Judgement:
 def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:
     if output.numel() == 0:
         return Judgement(share=0.0)
-    if wanted.free is not None:
-        output = torch.where(wanted.free, wanted.eager, output)
     error = output.to(torch.float64) - wanted.golden
     if wanted.finite is not None:
         pattern = _pattern_fault(output, wanted)

@@ -49,6 +49,8 @@ DEFINED = frozenset(("add", "sub", "rsub", "mul", "sum", "mean", "cumsum", "conv
 """Operators whose results IEEE 754 defines down to the last subnormal. Matrix products come from libraries that may flush."""
 
 MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
+FUNCTIONS = {"erf": 3.0}
+"""Functions that are usually right to a few units only: torch's own vector erf is 1.5e-7 off (Abramowitz and Stegun 7.1.26)."""
 CHAIN = 1024
 """Additions into one accumulator that a right kernel may make one after the other, at most."""
 SUMS = ("sum", "mean", "var", "var_mean", "cumsum", "prod", "logsumexp")
@@ -131,10 +133,43 @@ class Noisy(Interpreter):
         return self._moved(weights @ v, dtype), self._moved(lse, torch.float32)
 
 
+class _Watching(Interpreter):
+    """Runs a float64 reference module and notes whether a value would not fit the type it has in the real program."""
+
+    found = False
+
+    def run_node(self, n: FxNode) -> Any:
+        result = super().run_node(n)
+        dtype = n.meta.get("dtype", torch.float32)
+        most = torch.finfo(dtype).max if dtype.is_floating_point else math.inf
+        name = str(getattr(n.target, "overloadpacket", "")).rpartition(".")[2]
+        if name in MATMULS or name.startswith("_scaled_dot_product"):  # sums of products that are no node's result
+            q, k = [a for a in self.fetch_args_kwargs_from_env(n)[0] if isinstance(a, torch.Tensor)][-2:]
+            if "dot_product" in name:
+                q, k = self.fetch_args_kwargs_from_env(n)[0][:2]
+            self._note(q.abs().max() * k.abs().max() * q.shape[-1] if q.numel() and k.numel() else q.sum(), most)
+        for value in result if isinstance(result, list | tuple) else (result,):
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+                self._note(torch.where(torch.isfinite(value), value, 0.0).abs().max(), most)
+        return result
+
+    def _note(self, largest: torch.Tensor, most: float) -> None:
+        self.found = self.found or float(largest) > most
+
+
+def overflows(golden: GraphModule, wide: Sequence[torch.Tensor]) -> bool:
+    """Whether the real program overflows somewhere on the way, where float64 does not. What comes out then is eager's luck."""
+    watching = _Watching(golden, garbage_collect_values=True)
+    watching.run(*wide)
+    return watching.found
+
+
 def summing_steps(name: str, args: Sequence[Any], result: Any, *, equal_terms: bool = False) -> float:
-    """By how many units the order of summation alone may move a result: 1 where nothing is summed. Where all terms are
+    """By how many units an operator's own rounding and order of summation may move its result. Where all terms of a sum are
     equal their roundings are too and add up instead of averaging out: K u / 2 for a chain of K additions."""
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if name in FUNCTIONS:
+        return FUNCTIONS[name]
     if name in MATMULS and tensors:
         return 1 + math.sqrt(tensors[-1].shape[-2] if tensors[-1].dim() > 1 else tensors[-1].numel()) / 2
     first = result[0] if isinstance(result, list | tuple) and result else result

@@ -45,14 +45,13 @@ class Allowance:
     """The limits for one float output: per element, on the largest and the rms error, and on three projections.
 
     `golden` is float64 and contiguous, NaN or Inf where it is; `finite` masks where golden and eager are both finite
-    (None when everywhere); `free` masks where any value is right (None when nowhere); `limit` is per element.
+    (None when everywhere); `limit` is per element.
     """
 
     golden: torch.Tensor
     eager: torch.Tensor
     limit: torch.Tensor
     finite: torch.Tensor | None
-    free: torch.Tensor | None
     largest: float
     rms: float
     projections: tuple[float, ...]
@@ -112,17 +111,13 @@ def allow(
     reduced: int,
     *,
     equal_terms: bool = False,
-    overflows: bool = False,
 ) -> Allowance:
     """The limits for one float output from golden, eager, S and, where the workload rounds to half, the low-precision S.
-    `equal_terms` where what is summed is one value again and again; `overflows` where eager may overflow on the way: what
-    it then gets wrong is free."""
+    `equal_terms` where what is summed is one value again and again."""
     unit = UNIT[eager.dtype]
     factor = 3.0 if eager.dtype in HALVES or moved_low is not None else 2.0
     floor = TINY[eager.dtype] * (1 if eager.dtype in FLUSHED else 2 * unit)
     golden, r = golden.contiguous(), eager.to(torch.float64).contiguous()
-    free = _overflowed(golden, r) if overflows else None
-    golden = golden if free is None else torch.where(free, r, golden)
     mask = torch.isfinite(golden) & torch.isfinite(r)
     finite = None if bool(mask.all()) else mask
     g = golden if finite is None else torch.where(mask, golden, 0.0)
@@ -149,21 +144,11 @@ def allow(
         eager=eager.contiguous(),
         limit=limit,
         finite=finite,
-        free=free,
         largest=largest,
         rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + floor,
         projections=projections,
         norms=norms,
     )
-
-
-def _overflowed(golden: torch.Tensor, r: torch.Tensor) -> torch.Tensor | None:
-    """Where eager, finite or not, is off by more than a tenth of the golden answer or of its root mean square."""
-    finite = torch.isfinite(golden)
-    size = torch.where(finite, golden, 0.0).abs()
-    typical = float(size.square().mean().sqrt()) if size.numel() else 0.0
-    wrong = finite & ~((r - golden).abs() <= 0.1 * size.clamp(min=typical))
-    return wrong if bool(wrong.any()) else None
 
 
 def _projections(
