@@ -93,7 +93,7 @@ def pooled(s: torch.Tensor, g: torch.Tensor, probes: int) -> torch.Tensor:
     are short) or those of g's size, whichever moved less."""
     if not s.numel():
         return s
-    square = s.square()
+    square = s.square().contiguous()  # the golden answer has the strides of the program's result
     rows = square.mean(-1, keepdim=True) if s.dim() and s.shape[-1] >= 16 else square.mean()
     size = torch.where(g == 0, 0, torch.frexp(g).exponent.clamp(-SIZES, SIZES) + SIZES + 1).reshape(-1).to(torch.int64)
     count = torch.zeros(2 * SIZES + 2, dtype=square.dtype)

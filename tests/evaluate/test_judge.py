@@ -254,3 +254,19 @@ def test_subnormals_that_are_moved_are_kept_but_in_bfloat16() -> None:
         right = -wanted.inputs[0].flip(0)
         flushed = torch.where(right.abs() < torch.finfo(right.dtype).tiny, right * 0, right)
         assert fault == bool(judge([flushed], wanted.expected).fault)
+
+
+def test_a_result_that_lies_transposed_is_judged_too() -> None:
+    """The golden answer has the strides that the program gives it; what is compared is contiguous."""
+    spec = TensorSpec(dtype="f32", shape=("s0", 64), strides=(64, 1))
+    turned = TensorSpec(dtype="f32", shape=(64, "s0"), strides=(1, 64))
+    nodes = (
+        Node(op="aten.exp.default", args=(Ref("i", 0),), outputs=(spec,)),
+        Node(op="aten.permute.default", args=(Ref("n", 0), (1, 0)), outputs=(turned,)),
+    )
+    workload = Workload(inputs=(spec,), nodes=nodes, outputs=(Ref("n", 1),), output_specs=(turned,), symbols=("s0",))
+    wanted = answer("normal", answers=Answers(workload))
+    right = wanted.inputs[0].exp().t().contiguous()
+    assert "" == judge([right], wanted.expected).fault
+    right[5, 3] *= 1.0001
+    assert "first at (5, 3)" in judge([right], wanted.expected).fault
