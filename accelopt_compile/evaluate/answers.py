@@ -17,7 +17,7 @@ from accelopt_compile.evaluate.exact import exact_outputs
 from accelopt_compile.evaluate.inputs import MASKING, Role, make_inputs, roles
 from accelopt_compile.evaluate.noisy import UNIT, Moves, overflows, sensitivity
 from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
-from accelopt_compile.evaluate.tolerance import Allowance, allow, input_steps, reduced_elements, rounds_to_half
+from accelopt_compile.evaluate.tolerance import Allowance, allow, input_steps, nan_allowed, reduced_elements, rounds_to_half
 from accelopt_compile.records import Node, Ref, Workload
 
 CACHE_BYTES = 1 << 30
@@ -122,6 +122,8 @@ class Answers:
                 expected.append(Exact(eager=right, golden=golden_too, signed=self._exact.get(k, False)))
                 continue
             allowance = allow(g, r, s, low, reduced, equal_terms=equal_terms)
+            if case.family == "nonfinite":
+                allowance = replace(allowance, nan=nan_allowed(self._workload))
             if _ill_conditioned(allowance):
                 return "eager itself is far off the float64 answer"
             expected.append(allowance)

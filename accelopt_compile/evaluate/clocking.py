@@ -118,7 +118,7 @@ class Clocking:
 
     def _prepare(self, seed: int) -> None:
         binding = sorted(self._crew.binding.items())
-        about = {"binding": binding, "family": "normal", "seed": seed, "probes": 4}
+        about = {"binding": binding, "family": "normal", "seed": seed, "probes": 6}
         prepared = self._crew.ask({"op": "prepare_timed", **about})
         if "skip" in prepared:
             verdict = Rejected(stage=Stage.RUN, reason=f"nothing can be timed: {prepared['skip']}")

@@ -110,7 +110,8 @@ def _floats(output: torch.Tensor, wanted: Allowance) -> Judgement:
         pattern = _pattern_fault(output, wanted)
         if pattern:
             return Judgement(share=float("inf"), fault=pattern)
-        error = torch.where(wanted.finite, error, 0.0)
+        judged = wanted.finite & ~output.isnan() if wanted.nan == "anywhere" else wanted.finite
+        error = torch.where(judged, error, 0.0)
     size = error.abs()
     ratio = size / wanted.limit
     share = float(ratio.max())
@@ -137,6 +138,10 @@ def _pattern_fault(output: torch.Tensor, wanted: Allowance) -> str:
         return finite | (a.isnan() & b.isnan()) | ((a == b) & ~torch.isfinite(a))
 
     wrong = ~(same(output, wanted.eager) | same(output, rounded))
+    if wanted.nan == "anywhere":
+        wrong &= ~output.isnan()
+    elif wanted.nan == "for_infinite":
+        wrong &= ~(output.isnan() & wanted.eager.isinf())
     return _first(wrong, output, wanted.eager, "NaN or Inf in the wrong place") if bool(wrong.any()) else ""
 
 
