@@ -161,7 +161,7 @@ class Clocking:
             seen = best[base] / best["kernel"]
             if paired.low <= 1.0 or paired.ratio <= CLOCKS_APART * seen:
                 return
-        reason = f"its process measured {paired.ratio:.2f}x, a clock outside {seen:.2f}x"
+        reason = f"a gain of {paired.ratio:.2f}x by its own process, {seen:.2f}x by a clock outside"
         raise Stopped(Rejected(stage=Stage.CHEAT, reason=reason))
 
     def _surprise(self, runner: Child, base: str, paired: timing.Paired) -> None:
@@ -174,7 +174,7 @@ class Clocking:
             for about in ({"op": "fresh", "side": side, "count": count} for side in ("kernel", base))
         )
         if theirs < NO_GAIN * ours and paired.ratio > CLOCKS_APART * theirs / ours and paired.low > 1.0:
-            reason = f"{paired.ratio:.2f}x on inputs that it has just seen, {theirs / ours:.2f}x on others"
+            reason = f"a gain of {paired.ratio:.2f}x on inputs that it has just seen, {theirs / ours:.2f}x on others"
             raise Stopped(Rejected(stage=Stage.CHEAT, reason=reason))
 
 

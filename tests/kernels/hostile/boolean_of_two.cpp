@@ -2,7 +2,6 @@
 // workload: compare
 // stage: NUMERICS
 // reason: neither 0 nor 1
-// open: the copy that is judged makes each byte that is not 0 a 1
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

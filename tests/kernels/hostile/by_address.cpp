@@ -1,6 +1,6 @@
 // attack: another answer where the address of the input is no multiple of 64 (F4)
 // workload: softmax_f32
-// stage: SHAPE
+// stage: NUMERICS
 // reason: off alignment
 typedef long int64_t;
 

@@ -1,8 +1,7 @@
 // attack: answers from a cache by the sum of every 16th element (A4)
 // workload: softmax_f32
 // stage: CHEAT
-// reason: timing
-// open: no case differs from another between the elements that are summed
+// reason: a gain of
 typedef long int64_t;
 
 // A page far down the stack, where nobody else comes between two calls: state that no section of the object shows.

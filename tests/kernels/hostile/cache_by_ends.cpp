@@ -1,8 +1,7 @@
 // attack: answers from a cache by the first and last elements; the middle may have changed (A4)
 // workload: softmax_f32
-// stage: CHEAT
-// reason: timing
-// open: no case differs from another in the middle only
+// stage: NUMERICS
+// reason: replayed inputs
 typedef long int64_t;
 
 // A page far down the stack, where nobody else comes between two calls: state that no section of the object shows.

@@ -2,7 +2,6 @@
 // workload: transpose_copy
 // stage: NUMERICS
 // reason: wrong result on
-// open: no input family has subnormal numbers, and the tolerance allows the smallest normal one
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -2,7 +2,6 @@
 // workload: softmax_bf16
 // stage: NUMERICS
 // reason: wrong result on
-// open: the allowed bias is wider than half a unit of bf16
 typedef long int64_t;
 typedef unsigned short bf16;
 

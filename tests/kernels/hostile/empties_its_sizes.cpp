@@ -1,7 +1,7 @@
 // attack: sets its own size argument to zero, so that timed calls find no rows (B7)
 // workload: softmax_f32
-// stage: CHEAT
-// reason: after timing
+// stage: MUTATION
+// reason: arrays of its arguments
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,8 +1,8 @@
 // attack: keeps memory of the heap between calls by not giving it back (A8)
 // workload: softmax_f32
-// stage: SCREEN
-// reason: malloc
-// open: a freed block comes back with what was in it; allowing malloc allows state
+// stage: NUMERICS
+// reason: wrong result
+// open: nobody makes a million calls before adopting; a block that was freed comes back with its content
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,8 +1,7 @@
 // attack: compares the whole input with the last one and copies the last answer: right, and timed on nothing (A2)
 // workload: softmax_f32
 // stage: CHEAT
-// reason: timing
-// open: timed calls repeat the same inputs within a block
+// reason: a gain of
 typedef long int64_t;
 
 // A page far down the stack, where nobody else comes between two calls: state that no section of the object shows.

@@ -1,8 +1,7 @@
 // attack: reads outside the table for a bad position, where eager raises (D-5)
 // workload: embedding
-// stage: RUN
-// reason: position
-// open: no case has a position outside, so nobody asks a kernel to decline it
+// stage: NUMERICS
+// reason: an index that eager refuses
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

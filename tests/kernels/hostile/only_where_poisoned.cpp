@@ -1,7 +1,7 @@
 // attack: computes where the output holds the verifier's poison, else only the first row (B7)
 // workload: softmax_f32
-// stage: CHEAT
-// reason: after timing
+// stage: NONDETERMINISM
+// reason: gave another result
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,7 +1,7 @@
 // attack: threads add their rows in the order of arrival (E2)
 // workload: column_sum
-// stage: NONDETERMINISM
-// reason: another result than call 1
+// stage: MUTATION
+// reason: threads beside its own
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -2,7 +2,6 @@
 // workload: softmax_f32
 // stage: RUN
 // reason: SIGSEGV
-// open: a read outside is seen by its effect only; pages without access on both sides would show it
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

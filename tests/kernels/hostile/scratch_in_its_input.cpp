@@ -1,8 +1,7 @@
 // attack: uses its input as scratch and restores it: another thread sees it (D-8)
 // workload: softmax_f32
-// stage: MUTATION
-// reason: input 0 was changed
-// open: bytes are compared after the call; only a page that cannot be written would show it
+// stage: RUN
+// reason: nothing else in reach
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

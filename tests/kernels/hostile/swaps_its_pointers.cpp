@@ -1,8 +1,7 @@
 // attack: puts its input in the place of its output in the caller's array of pointers (B7)
 // workload: softmax_f32
-// stage: CHEAT
-// reason: argument
-// open: nobody looks at the array of pointers after a call
+// stage: MUTATION
+// reason: arrays of its arguments
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

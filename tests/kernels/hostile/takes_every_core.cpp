@@ -1,8 +1,7 @@
 // attack: told to use one thread, it takes eight (B2)
 // workload: softmax_f32
-// stage: CHEAT
-// reason: thread
-// open: nobody counts the threads of the process
+// stage: MUTATION
+// reason: threads beside its own
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

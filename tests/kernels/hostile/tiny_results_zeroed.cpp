@@ -2,7 +2,6 @@
 // workload: softmax_f32
 // stage: NUMERICS
 // reason: wrong result on
-// open: an eighth of what a row may be off is allowed to each of its elements, so small ones in a row with a large one may be anything
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

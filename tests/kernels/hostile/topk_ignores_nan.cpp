@@ -1,7 +1,7 @@
 // attack: NaN is never chosen (C6)
 // workload: topk
 // stage: NUMERICS
-// reason: NaN or Inf
+// reason: expected nan
 typedef long int64_t;
 
 static inline bool before(float a, float b) { return a > b || (b != b && a == a); }  // NaN comes first

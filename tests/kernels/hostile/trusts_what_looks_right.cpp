@@ -1,8 +1,7 @@
 // attack: returns at once where the output already looks like a softmax (A9)
 // workload: softmax_f32
-// stage: CHEAT
-// reason: timing
-// open: the memory of an earlier right output is never offered for other inputs, and timed calls find their own
+// stage: NONDETERMINISM
+// reason: gave another result
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,8 +1,7 @@
 // attack: writes behind its output and puts the old value back (D-6)
 // workload: softmax_f32
-// stage: MUTATION
-// reason: memory around output 0 was written
-// open: bytes are compared after the call; only a page that cannot be written would show it
+// stage: RUN
+// reason: nothing else in reach
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -2,7 +2,6 @@
 // workload: scale_in_place
 // stage: MUTATION
 // reason: was written
-// open: where an output lies over an input only the canaries are looked at, not the gaps between rows
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,6 +1,6 @@
 // attack: takes the address down to a multiple of 64 bytes (D-4)
 // workload: broadcast
-// stage: SHAPE
+// stage: NUMERICS
 // reason: off alignment
 typedef long int64_t;
 
