@@ -21,13 +21,15 @@ two-thread code took 100 us here where the user's process takes 50."""
 
 
 def baselines_folder() -> str:
-    """Where compiled baselines are kept: under our cache root, never in the user's own Inductor cache, because what
-    untrusted kernels could write to must not be loaded by the user's process. Where that cannot be written, a folder of
-    this process: the store then keeps what it finds in memory, and searches go on."""
-    import platformdirs
+    """Where compiled baselines are kept: in the store that only we can write, never in the user's own Inductor cache, because
+    what untrusted code could write to must not be loaded by the user's process. Where that cannot be written, a folder
+    of this process: the store then keeps what it finds in memory, and searches go on."""
+    from accelopt_cache.layers import open_layers
 
-    root = os.environ.get("ACCELOPT_CACHE_DIR") or platformdirs.user_cache_dir("accelopt")
-    folder = Path(root) / "baselines"
+    own, _ = open_layers()
+    if own.root is None:
+        return _temporary_folder()
+    folder = Path(own.root) / "baselines"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
