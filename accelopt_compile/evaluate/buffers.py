@@ -3,8 +3,10 @@ output lies over an input, one memory for both. It may be memory that two proces
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,9 +17,29 @@ from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.evaluate.reference import DTYPES
 from accelopt_compile.records import Binding, TensorSpec, Workload
 
-GUARDS = (0x7B, 0xFB)
-"""Bytes of the canaries, one per run: huge floats of opposite sign (and wild indices), so that a value read from
-outside changes the result between two runs."""
+GUARDS = (0, 1)
+"""Canaries, one kind per run: numbers like any others, then huge ones of either sign (and wild indices), drawn anew in each
+process. A value read from outside changes the result between two runs; a kernel cannot tell by them where it is."""
+
+_POOL = 1 << 16
+
+
+@functools.cache
+def _numbers() -> torch.Tensor:
+    return torch.randn(_POOL, generator=torch.Generator().manual_seed(secrets.randbits(62)))
+
+
+@functools.cache
+def _canaries(kind: int) -> torch.Tensor:
+    return (_numbers() * (1.0 if kind == 0 else -1e36)).view(torch.uint8)
+
+
+def _fill_with_canaries(raw: torch.Tensor, kind: int) -> None:
+    pool = _canaries(kind)
+    whole = raw.numel() // pool.numel() * pool.numel()
+    raw[:whole].view(-1, pool.numel()).copy_(pool.expand(whole // pool.numel(), -1))
+    raw[whole:].copy_(pool[: raw.numel() - whole])
+
 
 POISONS = (0xFF, 0x77)
 """Bytes an output is filled with before a call, one per run: NaN, then a large number."""
@@ -95,28 +117,29 @@ class Guarded:
         return self._raw.data_ptr()
 
     def write(self, values: torch.Tensor, guard: int) -> None:
-        """Put `values` in, the canary byte everywhere else (gaps between strides too), and remember every byte."""
-        self._raw.fill_(guard)
+        """Put `values` in, canaries everywhere else (gaps between strides too), and remember every byte."""
+        _fill_with_canaries(self._raw, guard)
         _copy_into(self.tensor, values)
         self._snapshot = self._raw.clone()
 
     def poison(self, guard: int, poison: int) -> None:
         """Fill with poison, the canaries with `guard`."""
-        self._raw.fill_(guard)
+        _fill_with_canaries(self._raw, guard)
         self._bytes.fill_(poison)
-        self._snapshot = self._raw.clone() if self._gaps is not None else None
+        self._snapshot = self._raw.clone()
 
     def unchanged(self) -> bool:
         """Whether no byte differs from what `write` left, canaries included."""
         return self._snapshot is not None and torch.equal(self._raw.view(torch.int64), self._snapshot.view(torch.int64))
 
-    def intact(self, guard: int) -> bool:
-        """Whether both canaries still hold `guard`, and what lies between strides what it held."""
-        if self._gaps is not None and self._snapshot is not None:
-            before = self._snapshot[self.place.begin : self.place.begin + self.place.span]
-            if bool(((self._bytes != before) & self._gaps).any()):
-                return False
-        return bool((self._before == guard).all()) and bool((self._after == guard).all())
+    def intact(self) -> bool:
+        """Whether both canaries, and what lies between strides, hold what `write` or `poison` put there."""
+        if self._snapshot is None:
+            return False
+        begin, end = self.place.begin, self.place.begin + self.place.span
+        if self._gaps is not None and bool(((self._bytes != self._snapshot[begin:end]) & self._gaps).any()):
+            return False
+        return torch.equal(self._before, self._snapshot[:begin]) and torch.equal(self._after, self._snapshot[end:])
 
     def poisoned(self, poison: int) -> int:
         """How many elements still hold only poison bytes."""
@@ -180,7 +203,9 @@ class Buffers:
 
         self.inputs = [guarded(spec, shift) for spec in workload.inputs]
         over = {} if apart else dict(workload.aliases)
-        self.outputs = [self.inputs[over[k]] if k in over else guarded(spec, 0) for k, spec in enumerate(workload.output_specs)]
+        self.outputs = [
+            self.inputs[over[k]] if k in over else guarded(spec, 2 * shift) for k, spec in enumerate(workload.output_specs)
+        ]
         self.overwritten = frozenset(over.values())
         self.sizes = [binding[name] for name in workload.symbols]
         self._fenced = bool(fence)

@@ -33,6 +33,10 @@ class Builds:
 
     def make(self, candidates: Sequence[Candidate]) -> list[Artifact | Rejected]:
         """One artifact or refusal a candidate, two built at a time. Raises ToolchainMissing."""
+        odd = [_unreadable(source, tunables) for source, tunables in candidates]
+        if any(odd):
+            readable = iter(self.make([c for c, why in zip(candidates, odd, strict=True) if why is None]))
+            return [next(readable) if why is None else why for why in odd]
         keys = [(source.digest, tuple(sorted(tunables.items()))) for source, tunables in candidates]
         todo: list[int] = []
         for k, (key, (source, tunables)) in enumerate(zip(keys, candidates, strict=True)):
@@ -107,6 +111,19 @@ class Builds:
             key, _ = self._built.popitem(last=False)
             with contextlib.suppress(OSError):
                 shutil.rmtree(self._folder(key), ignore_errors=True)
+
+
+def _unreadable(source: KernelSource, tunables: Mapping[str, int]) -> Rejected | None:
+    """Refuses what has no digest: text that is no Unicode (a lone surrogate from JSON), tunables that are no small integers."""
+    try:
+        source.text.encode()
+    except UnicodeEncodeError as failure:
+        line = source.text.count("\n", 0, failure.start) + 1
+        return Rejected(stage=Stage.SCREEN, reason="the source is no Unicode text", diagnosis=f"line {line}: {failure.reason}")
+    for name, value in tunables.items():
+        if type(value) is not int or abs(value) >= 1 << 62:
+            return Rejected(stage=Stage.SCREEN, reason=f"tunable {name} is no 64-bit integer")
+    return None
 
 
 def backend_name(backend: Backend) -> str:

@@ -81,11 +81,13 @@ def shrunk(workload: Workload, binding: Mapping[str, int], most: int) -> tuple[t
 
 
 def drawn(workload: Workload, binding: Mapping[str, int], seeds: Sequence[int]) -> list[tuple[tuple[str, int], ...]]:
-    """Sizes that nobody knows beforehand, up to twice the target's: one set a seed."""
+    """Sizes that nobody knows beforehand, up to four times the target's (a record serves so far): one set a seed, all sizes
+    of the first between two and four times."""
     found = []
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
         generator = random.Random(seed)
-        sizes = {name: generator.randint(1, max(2 * binding[name], 64)) for name in workload.symbols}
+        least = {name: 1 if number else 2 * binding[name] + 1 for name in workload.symbols}
+        sizes = {name: generator.randint(least[name], max(4 * binding[name] - 1, 64, least[name])) for name in workload.symbols}
         found.append(shrunk(workload, sizes, DRAWN_ELEMENTS))
     return found if workload.symbols else []
 
@@ -129,6 +131,8 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
         found += [replace(little, fence=fence, calls=2) for fence in FENCES]
         if any(spec.dtype in ("i64", "i32") for spec in workload.inputs):
             found.append(replace(little, outside=True, calls=1))
-        found += [replace(little, threads=count, calls=2) for count in sorted({1, 2 * threads + 1} - {threads})]
+        counts = {1, 2, 2 * threads + 1, random.Random(seeds[-1]).randint(2, 16)} - {threads}
+        rows = [little, found[0], next((t for t in reversed(found) if not (t.shift or t.fence or t.outside)), found[0])]
+        found += [replace(trial, threads=count, calls=1) for count in sorted(counts) for trial in dict.fromkeys(rows)]
         found.append(replace(found[0], calls=2))
     return found

@@ -17,6 +17,7 @@ FAMILIES = (
     "replayed",
     "tiny",
     "large",
+    "any_scale",
     "offset",
     "far_offset",
     "far_below",
@@ -197,6 +198,8 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
             x *= 1e-4
         case "large" | "logits":
             x *= 100
+        case "any_scale":
+            x *= float(torch.exp2(torch.rand((), generator=generator, dtype=work) * 16 - 8))
         case "offset":
             x += 50
         case "far_offset":

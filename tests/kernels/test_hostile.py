@@ -38,14 +38,14 @@ def marks(sample: Sample) -> list[pytest.MarkDecorator]:
 )
 def test_a_hostile_kernel_falls_where_it_should(evaluator: Evaluator, sample: Sample) -> None:
     """Rejected at the stage where it is wrong, for the reason that an author of kernels needs to hear."""
-    if sample.stage is Stage.CHEAT:  # what only timing shows
+    if Stage.CHEAT in sample.stages:  # what only timing shows
         verdict: object = evaluator.evaluate(sample.source, {}, effort="full")
     else:
         verdict = evaluator.verify(sample.source, {}, seeds=[secrets.randbits(62) for _ in range(3)])
     stage, said = (verdict.stage, f"{verdict.reason} | {verdict.diagnosis}") if isinstance(verdict, Rejected) else (None, "")
-    if "open" in sample.header and (stage != sample.stage or sample.header["reason"] not in said):
+    if "open" in sample.header and (stage not in sample.stages or sample.header["reason"] not in said):
         raise NotCaught(verdict)
-    assert sample.stage == stage, verdict
+    assert stage in sample.stages, verdict
     assert sample.header["reason"] in said
 
 
@@ -61,7 +61,7 @@ def test_headers_can_be_read() -> None:
     for sample in SAMPLES:
         assert {"attack", "workload", "stage", "reason"} <= set(sample.header) <= KEYS, sample.name
         assert sample.workload in NAMES
-        assert sample.header["stage"] in Stage.__members__
+        assert set(sample.header["stage"].split()) <= set(Stage.__members__)
 
 
 def test_triton_headers_can_be_read() -> None:

@@ -16,7 +16,7 @@ _MATH = (
 )
 MATH = frozenset(name + kind for name in _MATH.split() for kind in ("", "f"))
 MEMORY = frozenset({"memcpy", "memmove", "memset", "memcmp", "malloc", "aligned_alloc", "free"})
-TEAM = frozenset({"omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads", "omp_in_parallel"})
+TEAM = frozenset({"omp_get_thread_num", "omp_get_num_threads"})
 
 FUNCTIONS = MATH | MEMORY | TEAM
 """Mathematics, memory for one call, and a thread's place in its team. No clocks, no files, no settings of the runtime."""

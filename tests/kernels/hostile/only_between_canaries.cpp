@@ -1,7 +1,7 @@
 // attack: computes where bytes before the input look like a canary, else only half the rows (B7)
 // workload: softmax_f32
-// stage: RUN
-// reason: nothing else in reach
+// stage: NUMERICS
+// reason: wrong result
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

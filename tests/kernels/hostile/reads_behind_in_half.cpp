@@ -1,7 +1,7 @@
 // attack: adds a little of the element behind: too little to show after rounding, mostly (D-5)
 // workload: softmax_bf16
-// stage: NUMERICS
-// reason: wrong result
+// stage: NUMERICS NONDETERMINISM
+// reason: result
 typedef long int64_t;
 typedef unsigned short bf16;
 
