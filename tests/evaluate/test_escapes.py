@@ -29,7 +29,7 @@ ENDS_ITS_PROCESS = {
     "gigabytes on every descriptor": "run",
     "deep JSON on the channel": "run",
     "many threads": "run",
-    "overwrites the arena": "run",
+    "overwrites the arena": "mutation",
     "a constructor that ends the process": "run",
     "includes a secret": "build",
     "embeds a secret by the assembler": "build",
