@@ -20,6 +20,10 @@ SAMPLES = samples("hostile")
 TRITON = sorted((FOLDER / "triton_hostile").glob("*.py"))
 
 
+OPEN_SEEDS = (11, 12, 13)
+"""A hole that stands open is looked at on the same draw each time: another may show it by luck, which does not close it."""
+
+
 class NotCaught(Exception):
     """A kernel that is known to be wrong passed, or fell for a reason that has nothing to do with it."""
 
@@ -27,11 +31,7 @@ class NotCaught(Exception):
 def marks(sample: Sample) -> list[pytest.MarkDecorator]:
     """An open hole must fail until it is closed."""
     if "open" in sample.header:
-        return [
-            pytest.mark.xfail(
-                strict="sizes in between" not in sample.header["open"], raises=NotCaught, reason=f"open: {sample.header['open']}"
-            )
-        ]
+        return [pytest.mark.xfail(strict=True, raises=NotCaught, reason=f"open: {sample.header['open']}")]
     return []
 
 
@@ -45,7 +45,8 @@ def test_a_hostile_kernel_falls_where_it_should(evaluator: Evaluator, sample: Sa
     if Stage.CHEAT in sample.stages:  # what only timing shows
         verdict: object = evaluator.evaluate(sample.source, {}, effort="full")
     else:
-        verdict = evaluator.verify(sample.source, {}, seeds=[secrets.randbits(62) for _ in range(3)])
+        seeds = OPEN_SEEDS if "open" in sample.header else [secrets.randbits(62) for _ in range(3)]
+        verdict = evaluator.verify(sample.source, {}, seeds=seeds)
     stage, said = (verdict.stage, f"{verdict.reason} | {verdict.diagnosis}") if isinstance(verdict, Rejected) else (None, "")
     if "open" in sample.header and (stage not in sample.stages or sample.header["reason"] not in said):
         raise NotCaught(verdict)
