@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from accelopt_compile.records import Binding, Ref, TensorSpec, Workload
+from accelopt_compile.records import Binding, Ref, TensorSpec, Workload, refs_of
 from accelopt_compile.signature import Signed
 
 _BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
@@ -108,18 +108,12 @@ def _io_bytes(w: Workload, binding: Binding) -> int:
     return inputs + sum(_bytes(w, spec, binding) for spec in w.output_specs)
 
 
-def _refs(arg: object) -> list[Ref]:
-    if isinstance(arg, tuple):
-        return [r for a in arg for r in _refs(a)]
-    return [arg] if isinstance(arg, Ref) else []
-
-
 def _node_bytes(w: Workload, index: int, binding: Mapping[str, int]) -> int:
     node = w.nodes[index]
     if node.op.startswith(_FREE):
         return 0
     outputs = sum(_bytes(w, spec, binding) for spec in node.outputs)
-    refs = list(dict.fromkeys(_refs((*node.args, *(v for _, v in node.kwargs)))))
+    refs = list(dict.fromkeys(refs_of((*node.args, *(v for _, v in node.kwargs)))))
     if node.op.startswith(_PICKERS):
         return 2 * outputs + sum(_bytes(w, w.spec_of(r), binding) for r in refs[1:])
     return outputs + sum(_bytes(w, w.spec_of(r), binding) for r in refs)
@@ -131,8 +125,8 @@ def _node_flops(w: Workload, index: int, binding: Mapping[str, int]) -> int:
         return 0
     name = node.op.split(".")[1]
     if name.startswith("_scaled_dot_product"):
-        q, k = (w.bound_shape(w.spec_of(r), binding) for r in _refs(node.args)[:2])
+        q, k = (w.bound_shape(w.spec_of(r), binding) for r in refs_of(node.args)[:2])
         return 4 * math.prod(q) * k[2]
-    refs = _refs(node.args)
+    refs = refs_of(node.args)
     elements = max((math.prod(w.bound_shape(s, binding)) for s in (*node.outputs, *(w.spec_of(r) for r in refs))), default=0)
     return elements * (_FLOPS_OF_A_COSTLY_OP if name in _COSTLY else 1)

@@ -25,7 +25,6 @@ from accelopt_cache.reuse import reuse
 from accelopt_compile import outcomes, proving, winners
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import ToolchainMissing
-from accelopt_compile.evaluate.evaluate import warm as warm_evaluator
 from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.graph_pass import Choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
@@ -136,7 +135,9 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
     known = from_document(bench.store.graph(digest))
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
-        warm_evaluator()  # its imports take seconds; meanwhile the graph is captured
+        from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
+
+        warm()  # its imports take seconds; meanwhile the graph is captured
     sites, refused = known or sites_of(gm, example_inputs)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))

@@ -7,7 +7,6 @@ they are not launched; the report says why.
 from __future__ import annotations
 
 import logging
-import secrets
 import tempfile
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -15,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from accelopt_cache.reuse import reuse
 from accelopt_compile.errors import AccelOptError
-from accelopt_compile.records import Binding, KernelSource, Record, Rejected, Workload
+from accelopt_compile.records import Binding, Record, Rejected, Workload
 from accelopt_compile.tuning import Bench, judged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from accelopt_compile.evaluate.evaluate import Evaluator
 
 log = logging.getLogger("accelopt_compile.proving")
 
@@ -94,9 +91,3 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
     )
     bench.store.put(proven, workload)
     return proven
-
-
-def verified(evaluator: Evaluator, source: KernelSource, tunables: Mapping[str, int]) -> Rejected | None:
-    """None when the kernel is right on fresh inputs, however fast it is."""
-    found = evaluator.verify(source, tunables, seeds=[secrets.randbits(62) for _ in range(3)])
-    return found if isinstance(found, Rejected) else None

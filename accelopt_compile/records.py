@@ -108,6 +108,13 @@ Arg = Any
 """Ref | SymbolArg | DtypeArg | bool | int | float | str | None | tuple of those."""
 
 
+def refs_of(arg: object) -> list[Ref]:
+    """Every value that an argument, or a list of arguments, names."""
+    if isinstance(arg, Ref):
+        return [arg]
+    return [r for a in arg for r in refs_of(a)] if isinstance(arg, tuple | list) else []
+
+
 @dataclass(frozen=True, kw_only=True)
 class Node:
     """One ATen (or prims) call: `op` is "aten.add.Tensor"; `outputs` describes each result (dtype, shape; strides
@@ -317,6 +324,16 @@ class KernelSource:
     def defaults(self) -> dict[str, int]:
         """The declared default of each tunable."""
         return {name: values[0] for name, values in self.tunables.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """What `source_from_json` reads back."""
+        return {
+            "language": self.language,
+            "text": self.text,
+            "tunables": {name: list(values) for name, values in self.tunables.items()},
+            "structure": dict(self.structure),
+            "origin": self.origin,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -62,13 +62,7 @@ class Builds:
         message = {
             "op": "build",
             "backend": backend_name(self._backend),
-            "source": {
-                "language": source.language,
-                "text": source.text,
-                "tunables": {name: list(values) for name, values in source.tunables.items()},
-                "structure": dict(source.structure),
-                "origin": source.origin,
-            },
+            "source": source.to_json(),
             "tunables": dict(tunables),
             "workdir": str(folder),
         }

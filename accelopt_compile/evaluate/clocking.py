@@ -178,7 +178,7 @@ class Clocking:
         count = max(3, min(SURPRISES, int(1e6 * SURPRISED_S / (8 * (paired.ours_us + paired.base_us)))))
         typical = min if timing.contended(self._threads) else statistics.median
         ours, theirs = (
-            typical(a for a, _ in _pairs([(t, t) for t in self.asked(runner, about)["times"]], count))
+            typical(_times(self.asked(runner, about)["times"], count))
             for about in ({"op": "fresh", "side": side, "count": count} for side in ("kernel", base))
         )
         seen = theirs / ours
@@ -191,9 +191,19 @@ class Clocking:
 def _pairs(value: Any, count: int) -> list[tuple[float, float]]:
     """What a runner sent as pairs of positive numbers. Raises Stopped for anything else."""
     try:
-        found = [(float(a), float(b)) for a, b in value]
+        flat = [x for a, b in value for x in (a, b)]
+    except (TypeError, ValueError):
+        flat = []
+    times = iter(_times(flat, 2 * count))
+    return list(zip(times, times, strict=True))
+
+
+def _times(value: Any, count: int) -> list[float]:
+    """What a runner sent as positive numbers. Raises Stopped for anything else."""
+    try:
+        found = [float(x) for x in value]
     except (TypeError, ValueError):
         found = []
-    if len(found) != count or not all(math.isfinite(x) and x > 0 for pair in found for x in pair):
+    if len(found) != count or not all(math.isfinite(x) and x > 0 for x in found):
         raise Stopped(Rejected(stage=Stage.CHEAT, reason="the runner sent no times"))
     return found

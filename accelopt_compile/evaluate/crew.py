@@ -63,15 +63,14 @@ class Crew:
             about = {"workload": self.workload.to_json(), "binding": self.binding, "threads": self._threads}
             self._preparing = self._nursery.send({"op": "baseline", **about})
 
-    def ask(self, message: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+    def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """The referee's answer."""
-        timeout_s = self.limits.verify_s if timeout_s is None else timeout_s
         try:
             if self._referee is None or not self._referee.alive:
                 self._referee = Child(self._birth("referee", arena=True))
                 opening = {"op": "open", "workload": self.workload.to_json(), "binding": self.binding}
                 _answered(self._referee.request(opening, self.limits.start_s), "the referee refused the workload")
-            return _answered(self._referee.request(message, timeout_s), "the referee failed")
+            return _answered(self._referee.request(message, self.limits.verify_s), "the referee failed")
         except ChildFailed as failure:
             raise EvaluatorDied(f"the referee died: {failure.what}\n{failure.output}") from failure
 

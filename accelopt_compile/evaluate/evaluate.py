@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,14 +156,7 @@ class Evaluator:
             runner.close()
 
     def _load(self, runner: Child, artifact: Artifact) -> dict[str, Any] | Rejected:
-        about = {
-            "path": artifact.path,
-            "source_digest": artifact.source_digest,
-            "tunables": dict(artifact.tunables),
-            "features": {},
-            "build_s": artifact.build_s,
-        }
-        message = {"op": "load", "backend": backend_name(self._backend), "artifact": about}
+        message = {"op": "load", "backend": backend_name(self._backend), "artifact": asdict(artifact)}
         return called(runner, message, self._crew.limits.call_s, "loading the kernel")
 
     def _implausible(self, timing: Timing) -> Rejected | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelopt_compile.evaluate.noisy import EXACT
 from accelopt_compile.evaluate.reference import FLOATS
-from accelopt_compile.records import Node, Ref, Workload
+from accelopt_compile.records import Node, Ref, Workload, refs_of
 
 SELECTS = frozenset(
     ("amax", "amin", "max", "min", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "relu", "sort", "topk")
@@ -27,10 +27,10 @@ def exact_outputs(workload: Workload) -> dict[int, bool]:
     known: dict[Ref, bool] = {Ref("i", k): True for k in range(len(workload.inputs))}
     rounded: set[Ref] = set()
     for k, node in enumerate(workload.nodes):
-        given = [r for r in _refs(node.args) if workload.spec_of(r).dtype in FLOATS]
+        given = [r for r in refs_of(node.args) if workload.spec_of(r).dtype in FLOATS]
         name = node.op.split(".")[1]
         exact = name in EXACT - FREE or name in CONVERTS
-        if not exact or any(r not in known for r in _refs(node.args)) or any(r in rounded for r in given):
+        if not exact or any(r not in known for r in refs_of(node.args)) or any(r in rounded for r in given):
             continue
         signed = all(known[r] for r in given) and name not in SELECTS | ROUNDS
         for j in range(len(node.outputs)):
@@ -45,15 +45,8 @@ def exact_outputs(workload: Workload) -> dict[int, bool]:
     }
 
 
-def _refs(args: object) -> list[Ref]:
-    """Every value among arguments, lists too."""
-    if isinstance(args, Ref):
-        return [args]
-    return [r for a in args for r in _refs(a)] if isinstance(args, tuple | list) else []
-
-
 def _narrows(node: Node, workload: Workload) -> bool:
-    source = next(iter(_refs(node.args)), None)
+    source = next(iter(refs_of(node.args)), None)
     if source is None:
         return False
     return BITS.get(node.outputs[0].dtype, 0) < BITS.get(workload.spec_of(source).dtype, 64)

@@ -16,7 +16,7 @@ import torch
 from accelopt_compile.evaluate.answers import Answer, Answers, Case, one_thread
 from accelopt_compile.evaluate.compare import Expected, Picked, judge
 from accelopt_compile.evaluate.reference import reference_module
-from accelopt_compile.records import Binding, Ref, Workload
+from accelopt_compile.records import Binding, Workload, refs_of
 
 FAMILIES = ("normal", "offset", "logits", "small_ints")
 """Tried in this order until nothing is open; the first usually settles all."""
@@ -63,14 +63,8 @@ def _depends(workload: Workload, output: int) -> bool:
         if ref.index not in seen:
             seen.add(ref.index)
             node = workload.nodes[ref.index]
-            open_ += [r for a in (*node.args, *(v for _, v in node.kwargs)) for r in _refs(a)]
+            open_ += [r for a in (*node.args, *(v for _, v in node.kwargs)) for r in refs_of(a)]
     return False
-
-
-def _refs(arg: object) -> list[Ref]:
-    if isinstance(arg, Ref):
-        return [arg]
-    return [r for a in arg for r in _refs(a)] if isinstance(arg, tuple | list) else []
 
 
 def _impostors(output: int, answer: Answer, other: Answer) -> Iterator[tuple[str, torch.Tensor]]:

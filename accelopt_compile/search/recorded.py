@@ -13,7 +13,7 @@ from typing import Any
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected, source_from_json
 from accelopt_compile.search.proposer import NoSource, Proposer, TeachingPair
-from accelopt_compile.search.state import experience_from, experience_json, plan_from, plan_json, source_json
+from accelopt_compile.search.state import experience_from, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
 
 _KINDS = ("plans", "attempts", "fix", "lesson")
@@ -55,7 +55,7 @@ class RecordedProposer:
             reply = self._replies["fix", call]
         else:
             fixed = self._proposer.fix(task, source, rejected, self.rng(call))
-            reply = self._keep("fix", call, None if fixed is None else source_json(fixed), stage=rejected.stage.value)
+            reply = self._keep("fix", call, None if fixed is None else fixed.to_json(), stage=rejected.stage.value)
         return None if reply is None else source_from_json(reply)
 
     def summarize(self, call: str, task: SearchTask, pair: TeachingPair) -> Experience | None:
@@ -72,7 +72,7 @@ class RecordedProposer:
 
 
 def _attempt_json(attempt: KernelSource | NoSource) -> dict[str, Any]:
-    return {"no_source": attempt.reason} if isinstance(attempt, NoSource) else source_json(attempt)
+    return {"no_source": attempt.reason} if isinstance(attempt, NoSource) else attempt.to_json()
 
 
 def _attempt_from(data: Any) -> KernelSource | NoSource:

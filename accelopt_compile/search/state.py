@@ -15,7 +15,6 @@ from accelopt_compile.records import (
     Candidate,
     ErrorReport,
     Experience,
-    KernelSource,
     Plan,
     Rejected,
     Stage,
@@ -112,16 +111,6 @@ def plan_from(data: Any) -> Plan:
     return Plan(text=str(data["text"]), change=_texts(data["change"]))
 
 
-def source_json(source: KernelSource) -> dict[str, Any]:
-    return {
-        "language": source.language,
-        "text": source.text,
-        "tunables": {name: list(values) for name, values in source.tunables.items()},
-        "structure": dict(source.structure),
-        "origin": source.origin,
-    }
-
-
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Rejected):
         return {"stage": verdict.stage.value, "reason": verdict.reason, "diagnosis": verdict.diagnosis}
@@ -144,7 +133,7 @@ def candidate_json(candidate: Candidate) -> dict[str, Any]:
         "id": candidate.id,
         "parent": candidate.parent,
         "plan": None if candidate.plan is None else plan_json(candidate.plan),
-        "source": source_json(candidate.source),
+        "source": candidate.source.to_json(),
         "tunables": dict(candidate.tunables),
         "verdict": verdict_json(candidate.verdict),
     }

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from accelopt_compile.errors import InvalidRecord, ObjectRefused, ToolchainFailed, ToolchainMissing
@@ -94,12 +95,4 @@ def build(message: Mapping[str, Any]) -> Reply:
         return {"failed": str(failure), "diagnosis": failure.diagnosis}
     except ToolchainMissing as failure:
         return {"missing": str(failure)}
-    return {
-        "artifact": {
-            "path": artifact.path,
-            "source_digest": artifact.source_digest,
-            "tunables": dict(artifact.tunables),
-            "features": dict(artifact.features),
-            "build_s": artifact.build_s,
-        }
-    }
+    return {"artifact": asdict(artifact)}

@@ -8,15 +8,21 @@ Python, torch and OpenMP use other calls on every version and architecture, and 
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from typing import Any
 
-try:  # at import, before any wall: it looks for its library by running other programs
-    import pyseccomp as seccomp
 
-    _missing = ""
-except (ImportError, RuntimeError, OSError) as failure:
-    seccomp, _missing = None, str(failure)
+@functools.cache
+def library() -> Any:
+    """pyseccomp, or why it cannot be had, as text. Asked for before any wall stands, and once for all children of a fork
+    server: it looks for libseccomp by running other programs."""
+    try:
+        import pyseccomp
+    except (ImportError, RuntimeError, OSError) as failure:
+        return str(failure)
+    return pyseccomp
+
 
 _OUTSIDE = (
     "socket", "socketpair", "connect", "bind", "listen", "accept", "accept4",
@@ -48,23 +54,24 @@ _CLONE_THREAD = 0x10000
 
 def restrict(*, compiles: bool) -> None:
     """Refuse them to this process and its children, for good. Raises OSError where libseccomp or the kernel cannot."""
-    if seccomp is None:
-        raise OSError(f"libseccomp is not there ({_missing}); Debian and Ubuntu: apt install libseccomp2")
+    seccomp = library()
+    if isinstance(seccomp, str):
+        raise OSError(f"libseccomp is not there ({seccomp}); Debian and Ubuntu: apt install libseccomp2")
     refused = seccomp.ERRNO(errno.EPERM)
     rules = seccomp.SyscallFilter(seccomp.ALLOW)
     for name in _OUTSIDE if compiles else (*_OUTSIDE, *_RUNNER):
-        _add(rules, refused, name)
+        _add(seccomp, rules, refused, name)
     if not compiles:
-        _add(rules, seccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags lie in memory; glibc then uses clone
-        _add(rules, refused, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD, 0))
+        _add(seccomp, rules, seccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags lie in memory; glibc then uses clone
+        _add(seccomp, rules, refused, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD, 0))
         for name, flags in (("open", 1), ("openat", 2)):
             for mode in (os.O_WRONLY, os.O_RDWR):
-                _add(rules, refused, name, seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_ACCMODE, mode))
-        _add(rules, refused, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
+                _add(seccomp, rules, refused, name, seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_ACCMODE, mode))
+        _add(seccomp, rules, refused, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
     rules.load()
 
 
-def _add(rules: Any, action: Any, name: str, *arguments: Any) -> None:
+def _add(seccomp: Any, rules: Any, action: Any, name: str, *arguments: Any) -> None:
     """One rule; a call that this libseccomp or this architecture does not have needs none."""
     try:
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) >= 0:

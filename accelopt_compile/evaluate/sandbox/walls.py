@@ -68,6 +68,7 @@ def raise_walls(role: Role, limits: Mapping[str, Any], *, readable: Sequence[str
     """Give up, for good, what a candidate ("runner") or a compiler ("builder") does not need. A runner writes nowhere and
     starts nothing; a builder writes below `writable` and executes what is installed. Both read what is installed, and
     `readable`. Called in a process with one thread."""
+    syscalls.library()
     compiles = role == "builder"
     installed = [*_LIBRARIES, *python_folders()]
 

@@ -31,8 +31,9 @@ def main() -> None:
     import accelopt_compile.evaluate.referee
     import accelopt_compile.evaluate.sandbox.nursery
     import accelopt_compile.evaluate.sandbox.runner  # noqa: F401
-    from accelopt_compile.evaluate.sandbox import forks
+    from accelopt_compile.evaluate.sandbox import forks, syscalls
 
+    syscalls.library()
     torch.set_num_threads(1)
     # Builds and runs small programs, 1.5 s; forked children inherit the answer instead of asking again, each of them.
     torch._inductor.cpu_vec_isa.pick_vec_isa()
