@@ -1,0 +1,1 @@
+"""Language models: one small client behind a protocol, what it may cost, what is recorded, and the prompts."""
