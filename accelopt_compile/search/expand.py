@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from accelopt_compile.records import Accepted, Candidate, Experience, KernelSource, Plan, Rejected, Stage, Verdict
 from accelopt_compile.search.memory import Configuration, fitted, known_tunables
 from accelopt_compile.search.proposer import NoSource
-from accelopt_compile.search.recorded import RecordedProposer
+from accelopt_compile.search.recorded import RecordedProposer, Thought
 from accelopt_compile.search.selection import Group, relative, speed
 from accelopt_compile.search.task import SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Duplicate, Kernel, Trials, trial_key
@@ -49,7 +49,7 @@ class Attempt:
 
 class Expander:
     """One round's worth of expansions. Accepted kernels are appended to `candidates`, the run's list, and to their
-    expansion; what each plan came to is appended to `told`. Every method may raise BudgetSpent half way."""
+    expansion; what each plan came to is appended to `told`. `spent` says that the budget ended half way."""
 
     def __init__(
         self,
@@ -62,30 +62,45 @@ class Expander:
     ) -> None:
         self._task, self._tried, self._proposer, self._trials, self._candidates = task, tried, proposer, trials, candidates
         self.told: tuple[Tried, ...] = ()
+        self.spent = False
 
     def task(self) -> SearchTask:
         """The task with everything that was tried up to now."""
         return replace(self._task, tried=self._tried + self.told)
 
-    def ask(self, call: str, expansion: Expansion) -> list[Attempt]:
-        """The proposer's attempts at a plan, not evaluated yet."""
-        parent, plan, task = expansion.parent, expansion.plan, self.task()
-        given = self._proposer.attempt(call, task, parent, plan, task.settings.attempts_per_plan)
-        for missing in (attempt for attempt in given if isinstance(attempt, NoSource)):
-            expansion.outcome = f"no source: {missing.reason}"
-        sources = [attempt for attempt in given if not isinstance(attempt, NoSource)]
-        return [Attempt(call=f"{call}/{i}", expansion=expansion, source=source) for i, source in enumerate(sources)]
+    def evaluate(self, thought: Thought) -> list[Expansion]:
+        """Evaluate all attempts of a parent's plans at their declared defaults, fix those that are broken, and tell."""
+        expansions = [Expansion(parent=thought.parent, plan=plan) for plan in thought.plans]
+        try:
+            pairs = enumerate(zip(expansions, thought.attempts, strict=True))
+            self._evaluate([a for i, (e, given) in pairs for a in _attempts(f"{thought.call}/{i}", e, given)])
+        except BudgetSpent:
+            self.spent = True
+        for expansion in expansions:
+            self.tell(expansion)
+        return expansions
 
-    def evaluate(self, attempts: Sequence[Attempt]) -> None:
-        """Evaluate attempts at their declared defaults and fix those that are broken."""
+    def _evaluate(self, attempts: Sequence[Attempt]) -> None:
+        for fix in range(1 + self._task.settings.fix_attempts):
+            broken = self._judged(attempts)
+            if not broken or fix == self._task.settings.fix_attempts:
+                return
+            asked = [(f"{attempt.call}/{fix}", attempt.source, rejected) for attempt, rejected in broken]
+            fixed = self._proposer.fixes(self.task(), asked)
+            attempts = [replace(a, source=source) for (a, _), source in zip(broken, fixed, strict=True) if source is not None]
+
+    def _judged(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Rejected]]:
+        """Evaluates; those that a fixer may try."""
+        broken = []
         verdicts = self._trials.run_each([(attempt.source, attempt.source.defaults()) for attempt in attempts])
         for attempt, verdict in zip(attempts, verdicts, strict=True):
             attempt.expansion.structure = dict(attempt.source.structure)
             attempt.expansion.outcome = _told(verdict)
             if isinstance(verdict, Accepted):
                 self._accept(attempt.expansion, attempt.source, attempt.source.defaults(), verdict)
-            elif isinstance(verdict, Rejected):
-                self._fix(attempt, verdict)
+            elif isinstance(verdict, Rejected) and verdict.stage not in _NOT_FIXABLE:
+                broken.append((attempt, verdict))
+        return broken
 
     def tell(self, expansion: Expansion) -> None:
         """Note what a plan came to, for the proposer's next round."""
@@ -143,24 +158,8 @@ class Expander:
             valid=lambda tunables: task.backend.valid(source, tunables),
             priors=known_tunables(task, experiences, source),
             trials=task.settings.tuning_trials,
-            rng=self._proposer.rng(f"tune/{text}"),
+            rng=self._proposer.call(f"tune/{text}").rng,
         )
-
-    def _fix(self, attempt: Attempt, rejected: Rejected) -> None:
-        """Hand a broken source to the fixer until it is whole, given up, or the fixes are used up."""
-        source = attempt.source
-        for fix in range(self._task.settings.fix_attempts):
-            if rejected.stage in _NOT_FIXABLE:
-                return
-            if (fixed := self._proposer.fix(f"{attempt.call}/{fix}", self.task(), source, rejected)) is None:
-                return
-            source, verdict = fixed, self._trials.run(fixed, fixed.defaults())
-            attempt.expansion.outcome = _told(verdict)
-            if isinstance(verdict, Accepted):
-                self._accept(attempt.expansion, source, source.defaults(), verdict)
-            if not isinstance(verdict, Rejected):
-                return
-            rejected = verdict
 
     def _accept(self, expansion: Expansion, source: KernelSource, tunables: Mapping[str, int], verdict: Accepted) -> Candidate:
         candidate = Candidate(
@@ -174,6 +173,13 @@ class Expander:
         self._candidates.append(candidate)
         expansion.children.append(candidate)
         return candidate
+
+
+def _attempts(call: str, expansion: Expansion, given: Sequence[KernelSource | NoSource]) -> list[Attempt]:
+    for missing in (attempt for attempt in given if isinstance(attempt, NoSource)):
+        expansion.outcome = f"no source: {missing.reason}"
+    sources = [attempt for attempt in given if not isinstance(attempt, NoSource)]
+    return [Attempt(call=f"{call}/{i}", expansion=expansion, source=source) for i, source in enumerate(sources)]
 
 
 def warm_starts(task: SearchTask, seed: KernelSource, configurations: Sequence[Configuration]) -> list[Kernel]:

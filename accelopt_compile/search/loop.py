@@ -5,6 +5,7 @@ Read `search`, then `_Run` from top to bottom: its methods are the steps of a ru
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,22 +49,26 @@ def search(
     rng: random.Random,
     clock: Callable[[], float],
     log: Log,
+    companion: Proposer | None = None,
     progress: Progress | None = None,
     resume: SearchState | None = None,
 ) -> SearchResult:
     """Search for a kernel that beats the baseline on `task`.
 
     A pure function of its arguments: two calls with equal ones give equal results. `clock` counts seconds, as the
-    budget's does. With the `log` of a run that died and the last state it saved (`resume`, None if it saved none) the
-    run goes on where it was and evaluates nothing twice. A state of the same workload at another binding is left aside:
-    its timings say nothing here.
+    budget's does. A `companion` (the built-in proposer) fills the time in which a concurrent proposer thinks, and takes over
+    when that one can give no more, or its kernels get no faster.
+
+    With the `log` of a run that died and the last state it saved (`resume`, None if it saved none) the run goes on where it
+    was and evaluates nothing twice. A state of the same workload at another binding is left aside: its timings say nothing
+    here.
 
     Raises SearchInterrupted on Ctrl-C, InvalidRecord for a state of another task, and what the proposer or the
     evaluator raise for failures of their own.
     """
     if resume is not None and dict(resume.binding) != dict(task.binding):
         resume = None
-    run = _Run(task, proposer, evaluator, memory, budget, rng, clock, log, progress, resume)
+    run = _Run(task, proposer, companion, evaluator, memory, budget, rng, clock, log, progress, resume)
     try:
         reason = run.open() if resume is None else run.stop()
         while reason is None:
@@ -78,6 +83,7 @@ class _Run:
         self,
         task: SearchTask,
         proposer: Proposer,
+        companion: Proposer | None,
         evaluator: Evaluator,
         memory: Memory,
         budget: Budget,
@@ -94,6 +100,8 @@ class _Run:
         known = () if resume is None else resume.known
         self.trials = Trials(evaluator=evaluator, budget=budget, clock=clock, log=log, name=self.name, known=known)
         self.proposer = RecordedProposer(proposer, log=log, name=self.name, seed=self.seed)
+        self.companion = None if companion is None else RecordedProposer(companion, log=log, name=self.name, seed=self.seed)
+        self.mixed, self.taken_over = companion is not None, False
         self.roofline_us = task.backend.roofline(task.workload, task.binding, task.threads).seconds * 1e6
         self.budget = budget
         self.before_s = budget.used_s
@@ -135,13 +143,8 @@ class _Run:
     def round(self) -> str | None:
         """One round over the beam. Gives a reason when no parent has a plan left."""
         expander = self._expander()
-        expansions: list[Expansion] = []
         best_before = speed(self._best())
-        try:
-            for slot, parent in enumerate(self.beam):
-                self._expand(expander, f"{self.rounds_done}/{slot}", parent, expansions)
-        except BudgetSpent:
-            pass  # what the round has so far still selects and teaches; `stop` then ends the search
+        expansions = self._concurrently(expander) if self.proposer.concurrent else self._in_turn(expander, self.proposer, "")
         planned = len(expansions)
         self._settle(expander, self.beam, expansions)
         self.tried += expander.told
@@ -150,10 +153,26 @@ class _Run:
         gained = speed(self._best()) > best_before * self.settings.min_gain
         self.flat_rounds = 0 if gained else self.flat_rounds + 1
         self._save()
-        return None if planned else _EXHAUSTED
+        return None if planned else self.proposer.trouble or _EXHAUSTED
 
     def stop(self) -> str | None:
-        """Why the search is over, or None."""
+        """Why the search is over, or None. Where a companion can go on, it takes over instead."""
+        reason = self._stop_reason()
+        stuck = self.proposer.trouble or (reason if reason is not None and self._flat() else "")
+        if self.companion is None or not stuck or self._stop_at_once() is not None:
+            return reason
+        self.log.append("takeover", search=self.name, round=self.rounds_done, because=stuck)
+        self._take_over()
+        return self._stop_reason()
+
+    def _take_over(self) -> None:
+        if self.companion is not None:
+            self.proposer, self.companion, self.flat_rounds, self.taken_over = self.companion, None, 0, True
+
+    def _flat(self) -> bool:
+        return bool(self.settings.patience) and self.flat_rounds >= self.settings.patience
+
+    def _stop_reason(self) -> str | None:
         return stop_reason(
             self.settings,
             best=self._best(),
@@ -179,18 +198,33 @@ class _Run:
 
     # ------------------------------------------------------------ their parts
 
-    def _expand(self, expander: Expander, call: str, parent: Candidate, expansions: list[Expansion]) -> None:
-        """All plans of one parent: ask for each plan's attempts, then evaluate them. Appends as it goes."""
-        experiences = self.memory.recall(self.task)
-        plans = self.proposer.plan(call, expander.task(), parent, experiences, self.settings.plans_per_candidate)
-        own = [Expansion(parent=parent, plan=plan) for plan in plans]
-        expansions += own
-        attempts = [attempt for index, e in enumerate(own) for attempt in expander.ask(f"{call}/{index}", e)]
-        try:
-            expander.evaluate(attempts)
-        finally:
-            for expansion in own:
-                expander.tell(expansion)
+    def _in_turn(self, expander: Expander, proposer: RecordedProposer, prefix: str) -> list[Expansion]:
+        """Every parent of the beam after the other, each knowing what came of those before it. What there is when the
+        budget ends still selects and teaches; `stop` then ends the search."""
+        expansions: list[Expansion] = []
+        parents = self._rendered() if self.mixed else self.beam
+        for slot, parent in enumerate(parents):
+            if not expander.spent:
+                call = f"{prefix}{self.rounds_done}/{slot}"
+                expansions += expander.evaluate(proposer.think(call, expander.task(), parent, self.memory.recall(self.task)))
+        return expansions
+
+    def _concurrently(self, expander: Expander) -> list[Expansion]:
+        """All parents at once; while their plans and attempts are being thought of, the companion's are evaluated."""
+        parents = [(f"{self.rounds_done}/{slot}", parent) for slot, parent in enumerate(self.beam)]
+        thinking = self.proposer.start(expander.task(), parents, self.memory.recall(self.task))
+        filled = [] if self.companion is None else self._in_turn(expander, self.companion, "fill/")
+        left_s = self.budget.remaining_s
+        if expander.spent or not thinking.done(None if math.isinf(left_s) else left_s):
+            return filled
+        for thought in thinking.thoughts():
+            filled += expander.evaluate(thought) if not expander.spent else []
+        return filled
+
+    def _rendered(self) -> tuple[Candidate, ...]:
+        """The fastest kernels that templates rendered: those that a grammar can change."""
+        own = sorted((c for c in self.candidates if c.source.origin in ("seed", "mutation")), key=lambda c: (-speed(c), c.id))
+        return tuple({c.source.digest: c for c in reversed(own)}.values())[::-1][: self.settings.beam_width]
 
     def _settle(self, expander: Expander, parents: tuple[Candidate, ...], expansions: list[Expansion]) -> None:
         """Choose the next beam, tune those of it whose numbers nobody has searched, choose again."""
@@ -217,7 +251,7 @@ class _Run:
     def _learn(self, call: str, expansions: list[Expansion]) -> None:
         groups: list[Group] = [e.group() for e in expansions]
         pairs = teaching_pairs(groups, self.settings.lessons_per_round)
-        lessons = [self.proposer.summarize(f"{call}/{index}", self.task, pair) for index, pair in enumerate(pairs)]
+        lessons = self.proposer.lessons(self.task, [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)])
         self.memory.add([lesson for lesson in lessons if lesson is not None], capacity=self.settings.memory_capacity)
 
     def _full_verdict(self, candidate: Candidate, verdict: Accepted | Rejected) -> None:
@@ -254,6 +288,7 @@ class _Run:
             evaluated=self.trials.evaluated,
             duplicates=self.trials.duplicates,
             flat_rounds=self.flat_rounds,
+            taken_over=self.taken_over,
             seconds=self._used_s,
             prior=self.memory.prior,
             recent=self.memory.recent,
@@ -269,6 +304,8 @@ class _Run:
     def _restore(self, state: SearchState) -> None:
         if (state.workload, state.target) != (self.task.workload.digest, self.task.target):
             raise InvalidRecord(f"the saved search is of workload {state.workload[:12]} on {state.target}, not of this one")
+        if state.taken_over:
+            self._take_over()
         self.rounds_done, self.flat_rounds, self.tried = state.round, state.flat_rounds, state.tried
         self.candidates, self.tuned = list(state.candidates), set(state.tuned)
         self.beam = tuple(self.candidates[id] for id in state.beam)

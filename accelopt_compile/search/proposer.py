@@ -30,25 +30,46 @@ class TeachingPair:
     speedup: float
 
 
-class Proposer(Protocol):
-    """Four roles. Every method is a function of its arguments: `rng` is the only source of chance, and a proposer
-    that talks to a service is recorded by the loop, so that a resumed run does not ask again.
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One question to a proposer. `name` is unique within the search ("3/0/1": round 3, beam slot 0, plan 1); `rng` is
+    the call's only source of chance, seeded by the name, so that leaving out other calls changes nothing for it."""
 
-    No method raises for a bad answer; network failures that retries did not cure are AccelOptErrors.
+    name: str
+    rng: random.Random
+
+
+class Proposer(Protocol):
+    """Four roles. Every method is a function of its arguments; what a proposer answers is recorded by the loop, so that a
+    resumed run does not ask again. No method raises for a bad answer.
+
+    `concurrent`: the methods may be called from several threads at once, and it pays, because they wait for a service.
     """
 
+    @property
+    def concurrent(self) -> bool: ...
+
+    @property
+    def trouble(self) -> str:
+        """Why asking further is pointless (a key refused, money spent), or ""."""
+        ...
+
     def plan(
-        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, rng: random.Random
+        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call
     ) -> Sequence[Plan]:
         """Up to `count` one-step plans for `parent`. `task.tried` has the plans of earlier rounds and their outcomes."""
+        ...
 
     def attempt(
-        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, rng: random.Random
+        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, call: Call
     ) -> Sequence[KernelSource | NoSource]:
         """Up to `count` sources that carry out `plan` on `parent`; a source is first timed at its declared defaults."""
+        ...
 
-    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, rng: random.Random) -> KernelSource | None:
+    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, call: Call) -> KernelSource | None:
         """The source with what `rejected` complains about put right, or None to give it up."""
+        ...
 
-    def summarize(self, task: SearchTask, pair: TeachingPair) -> Experience | None:
+    def summarize(self, task: SearchTask, pair: TeachingPair, call: Call) -> Experience | None:
         """One general lesson of a pair, or None when there is none."""
+        ...

@@ -1,22 +1,52 @@
 """A proposer whose replies are in the run log: what was once answered is never asked again.
 
-Each call has a name unique within the search ("3/0/1": round 3, beam slot 0, plan 1) and a random generator of its
-own, seeded by that name, so that skipping a call that the log already answers changes nothing for the others.
+Answers may come from several threads; they are logged by the caller's thread, in the order of the calls, so that the log of
+a run does not depend on who answered first.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected, source_from_json
-from accelopt_compile.search.proposer import NoSource, Proposer, TeachingPair
+from accelopt_compile.search.proposer import Call, NoSource, Proposer, TeachingPair
 from accelopt_compile.search.state import experience_from, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
+from accelopt_compile.search.together import Pending, together
 
 _KINDS = ("plans", "attempts", "fix", "lesson")
+
+_Asked = tuple[str, str, Any, dict[str, Any]]
+"""Kind, call, reply in JSON and further data of one answer: what becomes an event."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Thought:
+    """A parent with its plans and each plan's attempts."""
+
+    call: str
+    parent: Candidate
+    plans: tuple[Plan, ...]
+    attempts: tuple[tuple[KernelSource | NoSource, ...], ...]
+
+
+class Thinking:
+    """Plans and attempts that are being thought of for several parents; `thoughts` waits for them and logs them."""
+
+    def __init__(self, pending: Pending[list[_Asked]], log: Callable[[_Asked], Any], parents: Sequence[Candidate]) -> None:
+        self._pending, self._log, self._parents = pending, log, parents
+
+    def done(self, timeout_s: float | None) -> bool:
+        """Whether all is thought; waits for that at most so long."""
+        return self._pending.done(timeout_s)
+
+    def thoughts(self) -> list[Thought]:
+        return [_thought(asked, parent, self._log) for asked, parent in zip(self._pending.results(), self._parents, strict=True)]
 
 
 class RecordedProposer:
@@ -30,45 +60,95 @@ class RecordedProposer:
             if event["kind"] in _KINDS and event["search"] == name
         }
 
-    def rng(self, call: str) -> random.Random:
-        """The generator of one call."""
-        return random.Random(f"{self._seed}/{call}")
+    @property
+    def concurrent(self) -> bool:
+        return self._proposer.concurrent
 
-    def plan(
-        self, call: str, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int
-    ) -> tuple[Plan, ...]:
-        if (reply := self._replies.get(("plans", call))) is None:
-            plans = tuple(self._proposer.plan(task, parent, experiences, count, self.rng(call)))[:count]
-            reply = self._keep("plans", call, [plan_json(plan) for plan in plans], parent=parent.id)
-        return tuple(plan_from(plan) for plan in reply)
+    @property
+    def trouble(self) -> str:
+        return self._proposer.trouble
 
-    def attempt(
-        self, call: str, task: SearchTask, parent: Candidate, plan: Plan, count: int
-    ) -> tuple[KernelSource | NoSource, ...]:
-        if (reply := self._replies.get(("attempts", call))) is None:
-            attempts = tuple(self._proposer.attempt(task, parent, plan, count, self.rng(call)))[:count]
-            reply = self._keep("attempts", call, [_attempt_json(attempt) for attempt in attempts], parent=parent.id)
-        return tuple(_attempt_from(attempt) for attempt in reply)
+    def call(self, name: str) -> Call:
+        """The call of that name, with its own chance."""
+        return Call(name=name, rng=random.Random(f"{self._seed}/{name}"))
 
-    def fix(self, call: str, task: SearchTask, source: KernelSource, rejected: Rejected) -> KernelSource | None:
-        if ("fix", call) in self._replies:
-            reply = self._replies["fix", call]
-        else:
-            fixed = self._proposer.fix(task, source, rejected, self.rng(call))
-            reply = self._keep("fix", call, None if fixed is None else fixed.to_json(), stage=rejected.stage.value)
-        return None if reply is None else source_from_json(reply)
+    def think(self, call: str, task: SearchTask, parent: Candidate, experiences: Sequence[Experience]) -> Thought:
+        """All plans of one parent, and all attempts at them, now."""
+        return _thought(self._think(call, task, parent, experiences), parent, self._keep)
 
-    def summarize(self, call: str, task: SearchTask, pair: TeachingPair) -> Experience | None:
-        if ("lesson", call) in self._replies:
-            reply = self._replies["lesson", call]
-        else:
-            lesson = self._proposer.summarize(task, pair)
-            reply = self._keep("lesson", call, None if lesson is None else experience_json(lesson))
-        return None if reply is None else experience_from(reply)
+    def start(self, task: SearchTask, parents: Sequence[tuple[str, Candidate]], experiences: Sequence[Experience]) -> Thinking:
+        """The same for several parents at once, in the background."""
+        calls = [partial(self._think, call, task, parent, experiences) for call, parent in parents]
+        return Thinking(Pending(calls), self._keep, [parent for _, parent in parents])
 
-    def _keep(self, kind: str, call: str, reply: Any, **data: Any) -> Any:
-        self._log.append(kind, search=self._name, call=call, reply=reply, **data)
+    def fixes(self, task: SearchTask, broken: Sequence[tuple[str, KernelSource, Rejected]]) -> list[KernelSource | None]:
+        """A repair of each source, or None where it is given up."""
+        calls = [partial(self._fix, call, task, source, rejected) for call, source, rejected in broken]
+        replies = [self._keep(asked) for asked in together(calls, concurrent=self.concurrent)]
+        return [None if reply is None else source_from_json(reply) for reply in replies]
+
+    def lessons(self, task: SearchTask, pairs: Sequence[tuple[str, TeachingPair]]) -> list[Experience | None]:
+        """The lesson of each pair, or None where there is none."""
+        calls = [partial(self._lesson, call, task, pair) for call, pair in pairs]
+        replies = [self._keep(asked) for asked in together(calls, concurrent=self.concurrent)]
+        return [None if reply is None else experience_from(reply) for reply in replies]
+
+    # ------------------------------------------------------------ one answer each, recorded or asked for; from any thread
+
+    def _think(self, call: str, task: SearchTask, parent: Candidate, experiences: Sequence[Experience]) -> list[_Asked]:
+        first = self._plans(call, task, parent, experiences)
+        plans = [plan_from(plan) for plan in first[2]]
+        calls = [partial(self._attempts, f"{call}/{index}", task, parent, plan) for index, plan in enumerate(plans)]
+        return [first, *together(calls, concurrent=self.concurrent)]
+
+    def _plans(self, call: str, task: SearchTask, parent: Candidate, experiences: Sequence[Experience]) -> _Asked:
+        def ask() -> Any:
+            count = task.settings.plans_per_candidate
+            return [plan_json(plan) for plan in self._proposer.plan(task, parent, experiences, count, self.call(call))[:count]]
+
+        return self._answered("plans", call, ask, parent=parent.id)
+
+    def _attempts(self, call: str, task: SearchTask, parent: Candidate, plan: Plan) -> _Asked:
+        def ask() -> Any:
+            count = task.settings.attempts_per_plan
+            return [_attempt_json(a) for a in self._proposer.attempt(task, parent, plan, count, self.call(call))[:count]]
+
+        return self._answered("attempts", call, ask, parent=parent.id)
+
+    def _fix(self, call: str, task: SearchTask, source: KernelSource, rejected: Rejected) -> _Asked:
+        def ask() -> Any:
+            fixed = self._proposer.fix(task, source, rejected, self.call(call))
+            return None if fixed is None else fixed.to_json()
+
+        return self._answered("fix", call, ask, stage=rejected.stage.value)
+
+    def _lesson(self, call: str, task: SearchTask, pair: TeachingPair) -> _Asked:
+        def ask() -> Any:
+            lesson = self._proposer.summarize(task, pair, self.call(call))
+            return None if lesson is None else experience_json(lesson)
+
+        return self._answered("lesson", call, ask)
+
+    def _answered(self, kind: str, call: str, ask: Callable[[], Any], **data: Any) -> _Asked:
+        return kind, call, self._replies[kind, call] if (kind, call) in self._replies else ask(), data
+
+    def _keep(self, asked: _Asked) -> Any:
+        """Log an answer, unless the log has it; the reply."""
+        kind, call, reply, data = asked
+        if (kind, call) not in self._replies:
+            self._log.append(kind, search=self._name, call=call, reply=reply, **data)
+            self._replies[kind, call] = reply
         return reply
+
+
+def _thought(asked: Sequence[_Asked], parent: Candidate, log: Callable[[_Asked], Any]) -> Thought:
+    plans, *attempts = [log(one) for one in asked]
+    return Thought(
+        call=asked[0][1],
+        parent=parent,
+        plans=tuple(plan_from(plan) for plan in plans),
+        attempts=tuple(tuple(_attempt_from(a) for a in given) for given in attempts),
+    )
 
 
 def _attempt_json(attempt: KernelSource | NoSource) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from accelopt_backends.base import Kernel, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Ready, Refusal, Roofline
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import (
     Accepted,
@@ -166,8 +166,20 @@ class SimulatedBackend:
     def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
         return Roofline(seconds=self.roofline_us * 1e-6, bound="memory")
 
-    def guide(self) -> Mapping[str, Any]:
-        return {}
+    def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
+        return source.text
+
+    def written(self, text: str) -> KernelSource:
+        """Lines of `name = value;`; every tunable is declared. Raises ValueError for a choice that there is not."""
+        chosen = dict(re.findall(r"^(\w+) = (\w+);$", text, re.MULTILINE))
+        if not chosen:
+            raise ValueError("no line says `name = value;`")
+        return replace(self.render(simulated_workload(0), chosen), origin="llm")
+
+    def guide(self) -> Guide:
+        facts = "---\nversion: 1\n---\nA kernel is a list of choices: " + "; ".join(f"{k} in {v}" for k, v in GRAMMAR.items())
+        writing = "---\nversion: 1\n---\nOne line `name = value;` a choice."
+        return Guide(language="choices", fences=("text", "cpp"), facts=facts, writing=writing)
 
 
 def _text(structure: Mapping[str, str]) -> str:

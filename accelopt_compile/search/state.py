@@ -24,14 +24,15 @@ from accelopt_compile.records import (
 )
 from accelopt_compile.search.task import Tried
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchState:
     """A search between two rounds. `round` is the next one; `beam` holds candidate ids (repeated in paper mode);
     `known` are the keys of all trials so far, `tuned` those of the sources whose tunables were searched; `flat_rounds`
-    counts rounds without an improvement; `seconds` is what the run has used of its budget."""
+    counts rounds without an improvement; `taken_over` says that the companion goes on alone; `seconds` is what the run has
+    used of its budget."""
 
     workload: str
     target: str
@@ -47,6 +48,7 @@ class SearchState:
     evaluated: int
     duplicates: int
     flat_rounds: int
+    taken_over: bool
     seconds: float
     prior: tuple[Experience, ...]
     recent: tuple[Experience, ...]
@@ -55,7 +57,7 @@ class SearchState:
     def to_json(self) -> dict[str, Any]:
         plain = {
             name: getattr(self, name)
-            for name in ("workload", "target", "seed", "round", "evaluated", "duplicates", "flat_rounds", "seconds")
+            for name in ("workload", "target", "seed", "round", "evaluated", "duplicates", "flat_rounds", "taken_over", "seconds")
         }
         return {
             "state_version": STATE_VERSION,
@@ -91,6 +93,7 @@ class SearchState:
                 evaluated=int(data["evaluated"]),
                 duplicates=int(data["duplicates"]),
                 flat_rounds=int(data["flat_rounds"]),
+                taken_over=bool(data["taken_over"]),
                 seconds=float(data["seconds"]),
                 prior=tuple(experience_from(e) for e in data["prior"]),
                 recent=tuple(experience_from(e) for e in data["recent"]),

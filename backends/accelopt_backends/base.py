@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
@@ -45,6 +45,19 @@ class Roofline:
 
     seconds: float
     bound: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guide:
+    """A language for authors. `facts` is read before a plan, `writing` before a kernel: Markdown with front matter that
+    holds its version. `fences` are the names a code block may have, the usual one first; `machine` says what this machine is,
+    a line each."""
+
+    language: str
+    fences: tuple[str, ...]
+    facts: str
+    writing: str
+    machine: tuple[str, ...] = ()
 
 
 Kernel = Callable[[Sequence[int], Sequence[int], int], int]
@@ -88,5 +101,12 @@ class Backend(Protocol):
     def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
         """Bytes moved once over measured bandwidth, against flops over measured peak."""
 
-    def guide(self) -> Mapping[str, Any]:
-        """What a planner is told of this language: rules, idioms, common errors."""
+    def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
+        """The kernel as an author reads it: `tunables` declared as the defaults, a library of ours as one line."""
+
+    def written(self, text: str) -> KernelSource:
+        """The kernel that an author's text stands for, origin "llm"; the inverse of `shown`. Raises ValueError with a
+        reason that the author can act on; whether the kernel is any good is not asked here."""
+
+    def guide(self) -> Guide:
+        """What an author is told of this language, as data: no role of the search knows a language by itself."""

@@ -6,9 +6,8 @@ import ctypes
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from accelopt_backends.base import Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Ready, Refusal, Roofline
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
@@ -70,8 +69,14 @@ class NativeBackend:
     def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
         return Roofline(seconds=1e-9, bound="memory")
 
-    def guide(self) -> Mapping[str, Any]:
-        return {}
+    def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
+        return source.text
+
+    def written(self, text: str) -> KernelSource:
+        return KernelSource(language="cpp", text=text, origin="llm")
+
+    def guide(self) -> Guide:
+        return Guide(language="C++", fences=("cpp",), facts="---\nversion: 1\n---\n", writing="---\nversion: 1\n---\n")
 
 
 def sample(*, before: str = "", after: str = "", replace: Mapping[str, str] | None = None) -> KernelSource:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from accelopt_compile.events import MemoryLog
 from accelopt_compile.records import Accepted, Candidate, KernelSource, Plan, Rejected, Stage, Verdict
 from accelopt_compile.search import NoSource, SearchSettings, SearchTask
 from accelopt_compile.search.builtin import BuiltinProposer
+from accelopt_compile.search.proposer import Call
 from accelopt_compile.search.simulated import SimulatedBackend, SimulatedEvaluator
 from accelopt_compile.search.trials import Effort
 from tests.search.worlds import World, experience
@@ -28,12 +28,12 @@ class Breaking(BuiltinProposer):
         self.fixes = fixes
 
     def attempt(
-        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, rng: random.Random
+        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, call: Call
     ) -> Sequence[KernelSource | NoSource]:
-        given = super().attempt(task, parent, plan, count, rng)
+        given = super().attempt(task, parent, plan, count, call)
         return [replace(s, text=BROKEN * self.fixes + s.text) for s in given if not isinstance(s, NoSource)]
 
-    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, rng: random.Random) -> KernelSource | None:
+    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, call: Call) -> KernelSource | None:
         return replace(source, text=source.text.removeprefix(BROKEN))
 
 

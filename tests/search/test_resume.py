@@ -6,7 +6,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from accelopt_compile.events import MemoryLog
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Verdict
 from accelopt_compile.search import SearchInterrupted, SearchSettings, SearchState, SearchTask
 from accelopt_compile.search.builtin import BuiltinProposer
+from accelopt_compile.search.proposer import Call
 from accelopt_compile.search.simulated import SimulatedEvaluator
 from accelopt_compile.search.trials import Effort
 from tests.search.worlds import World
@@ -87,10 +88,10 @@ class Whimsical(BuiltinProposer):
         self.whim, self.asked = random.Random(), 0
 
     def plan(
-        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, rng: random.Random
+        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call
     ) -> Sequence[Plan]:
         self.asked += 1
-        return super().plan(task, parent, (), count, self.whim)
+        return super().plan(task, parent, (), count, replace(call, rng=self.whim))
 
 
 def test_a_proposer_is_not_asked_again_what_it_has_answered() -> None:

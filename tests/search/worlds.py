@@ -48,6 +48,7 @@ class World:
     start: float = 0.8
     prior: Sequence[Experience] = ()
     proposer: Proposer = field(default_factory=BuiltinProposer)
+    companion: Proposer | None = None
     log: Log = field(default_factory=MemoryLog)
     states: list[SearchState] = field(default_factory=list)
     made_by: Callable[..., SimulatedEvaluator] = SimulatedEvaluator
@@ -64,6 +65,7 @@ class World:
         return search(
             self.task,
             proposer=self.proposer,
+            companion=self.companion,
             evaluator=self.evaluator,
             memory=self.memory,
             budget=self.budget,

@@ -6,10 +6,9 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from accelopt_backends.base import Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
 from accelopt_backends.cpp import screening, toolchain
 from accelopt_backends.cpp.affine import Unsupported
 from accelopt_compile.errors import ObjectRefused, ToolchainMissing
@@ -68,6 +67,8 @@ class CppBackend:
     def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:
         if any(name not in source.tunables for name in tunables):
             return False
+        if source.origin == "llm":
+            return True  # `written` has checked the values; what they mean is the author's
         if "Q_VECS" in source.tunables or "ROW_BLOCK" in source.tunables:
             return bool(_module("attention").valid(source, tunables))
         if "SPARE" in source.tunables:
@@ -93,7 +94,7 @@ class CppBackend:
             path=str(path),
             source_digest=source.digest,
             tunables=dict(tunables),
-            features={**toolchain.object_features(path), "object_screen": screened},
+            features={**toolchain.object_features(path), **toolchain.disassembly_features(path), "object_screen": screened},
             build_s=time.perf_counter() - start,
         )
 
@@ -115,12 +116,28 @@ class CppBackend:
 
         return roofline(workload, binding, threads)
 
-    def guide(self) -> Mapping[str, Any]:
-        return {"abi": 'extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads)'}
+    def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
+        from accelopt_backends.cpp import authored
 
-    def features(self, artifact: Artifact) -> Mapping[str, Any]:
-        """What the disassembly says of a built kernel (see toolchain.disassembly_features)."""
-        return {**artifact.features, **toolchain.disassembly_features(Path(artifact.path))}
+        return authored.shown(source, tunables)
+
+    def written(self, text: str) -> KernelSource:
+        from accelopt_backends.cpp import authored
+
+        return authored.written(text)
+
+    def guide(self) -> Guide:
+        from accelopt_backends.cpp import authored
+        from accelopt_backends.cpp.roofline import peaks
+
+        chain, (bandwidth, flops) = toolchain.find(), peaks()
+        return authored.guide(
+            (
+                f"processor: {chain.target}, flags {' '.join(chain.march)}; compiler: {chain.version}",
+                f"one thread reads {bandwidth / 1e9:.1f} GB/s from memory and does {flops / 1e9:.0f} GFLOP/s in float32",
+                *toolchain.caches(),
+            )
+        )
 
 
 _FAMILIES = {"_scaled_dot_product": "attention", "aten.topk.": "topk"}

@@ -108,6 +108,19 @@ def _processor() -> tuple[str, tuple[str, ...]]:
     return "cpp-x86_64-baseline", ("-march=x86-64",)
 
 
+def caches() -> list[str]:
+    """A line about the data caches of one core, where the system tells."""
+    found = []
+    for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        try:
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+        except (OSError, ValueError):
+            continue
+        if kind != "Instruction":
+            found.append(f"L{level} {size}")
+    return [f"data caches: {', '.join(found)}"] if found else []
+
+
 def _usable_flags(compiler: str, march: tuple[str, ...]) -> tuple[tuple[str, ...] | None, str]:
     probe = (
         "typedef float v __attribute__((vector_size(32)));\n"
@@ -151,10 +164,9 @@ def trim(stderr: str) -> str:
 
 
 def object_features(path: Path) -> dict[str, Any]:
-    """Size and digest of the object, and counts from its disassembly where objdump is installed."""
+    """Size and digest of the object."""
     data = path.read_bytes()
-    features: dict[str, Any] = {"object_digest": hashlib.sha256(data).hexdigest(), "object_bytes": len(data)}
-    return features
+    return {"object_digest": hashlib.sha256(data).hexdigest(), "object_bytes": len(data)}
 
 
 def disassembly_features(path: Path) -> dict[str, int]:

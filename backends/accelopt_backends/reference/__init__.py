@@ -6,13 +6,13 @@ work is redone, so that a search has something to improve.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from accelopt_backends.base import Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
 from accelopt_backends.reference.emit import emit
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
@@ -104,5 +104,22 @@ class ReferenceBackend:
                 elements = max(elements, n)
         return Roofline(seconds=elements * 1e-12, bound="memory")
 
-    def guide(self) -> Mapping[str, Any]:
-        return {"rules": ["kernel(pointers, sizes, threads) writes every output and returns 0"], "idioms": ["set passes to 1"]}
+    def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
+        values = {name: [tunables[name], *(v for v in all_ if v != tunables[name])] for name, all_ in source.tunables.items()}
+        return f"# TUNABLES: {json.dumps(values)}\n{source.text}" if values else source.text
+
+    def written(self, text: str) -> KernelSource:
+        first, _, rest = text.partition("\n")
+        declared = re.fullmatch(r"#\s*TUNABLES:\s*(\{.*\})\s*", first)
+        if declared is None:
+            return KernelSource(language=self.name, text=text, origin="llm")
+        try:
+            tunables = {str(name): tuple(int(v) for v in values) for name, values in json.loads(declared[1]).items()}
+        except (ValueError, TypeError, AttributeError) as failure:
+            raise ValueError(f"TUNABLES is not JSON: {failure}") from failure
+        return KernelSource(language=self.name, text=rest, tunables=tunables, origin="llm")
+
+    def guide(self) -> Guide:
+        facts = "---\nversion: 1\n---\nA kernel is a Python function over ATen; it redoes its work `passes` times REPEAT."
+        writing = "---\nversion: 1\n---\n`kernel(pointers, sizes, threads)` writes every output and returns 0."
+        return Guide(language="Python", fences=("python", "py"), facts=facts, writing=writing)

@@ -1,0 +1,89 @@
+"""The agents of AccelOpt as one `Proposer`: planner, executor, fixer and summarizer, each a language model behind a client.
+
+Nothing here knows a language or an endpoint: the first is the backend's guide, the second the client. A model for each
+role, or several that take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from accelopt_compile.llm.client import Client, Reply, Request, Role
+from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected
+from accelopt_compile.search.builtin.summarizer import lesson_of
+from accelopt_compile.search.executor import executor_prompt, source_in
+from accelopt_compile.search.fixer import fixer_prompt
+from accelopt_compile.search.planner import planner_prompt, plans_in
+from accelopt_compile.search.proposer import Call, NoSource, TeachingPair
+from accelopt_compile.search.summarizer import lesson_in, summarizer_prompt
+from accelopt_compile.search.task import SearchTask
+from accelopt_compile.search.together import together
+
+MAX_TOKENS: Mapping[Role, int] = {"planner": 8192, "executor": 16384, "fixer": 16384, "summarizer": 4096}
+"""Longest answer of each role, reasoning included. It is what a budget keeps back for a call, so it is no larger than needed."""
+
+
+class AgentProposer:
+    """See `Proposer`. `models` names one or more models a role; `effort` is the endpoint's reasoning effort, None leaves it.
+
+    In paper mode each plan is a sample of its own from the same prompt, its profile shuffled anew; else one call gives them
+    all, told to differ: a quarter of the cost.
+    """
+
+    concurrent = True
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        models: Mapping[Role, Sequence[str]],
+        max_tokens: Mapping[Role, int] = MAX_TOKENS,
+        effort: str | None = None,
+    ) -> None:
+        self._client, self._models, self._max_tokens, self._effort = client, models, max_tokens, effort
+        self.trouble = ""
+
+    def plan(
+        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call
+    ) -> Sequence[Plan]:
+        samples, each = (count, 1) if task.settings.selection == "paper" else (1, count)
+        prompts = [planner_prompt(task, parent, experiences, each, call.rng) for _ in range(samples)]
+        asked = [partial(self._ask, "planner", one, call, i) for i, one in enumerate(prompts)]
+        return [plan for reply in together(asked, concurrent=True) for plan in plans_in(reply, each)]
+
+    def attempt(
+        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, call: Call
+    ) -> Sequence[KernelSource | NoSource]:
+        text = executor_prompt(task, parent, plan)
+        asked = [partial(self._ask, "executor", text, call, i) for i in range(count)]
+        return [source_in(reply, task.backend) for reply in together(asked, concurrent=True)]
+
+    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, call: Call) -> KernelSource | None:
+        if source.origin != "llm":
+            return None  # rendered by a template: a bug of ours, not a case for a fixer
+        fixed = source_in(self._ask("fixer", fixer_prompt(task, source, rejected), call), task.backend)
+        return None if isinstance(fixed, NoSource) else fixed
+
+    def summarize(self, task: SearchTask, pair: TeachingPair, call: Call) -> Experience | None:
+        child = pair.fast if pair.helped else pair.slow
+        if child.source.origin != "llm":
+            return lesson_of(task, pair)  # the change has a name: no need to pay for a sentence
+        return lesson_in(self._ask("summarizer", summarizer_prompt(task, pair), call), task, pair)
+
+    def _ask(self, role: Role, text: tuple[str, str], call: Call, sample: int = 0) -> Reply:
+        models = self._models[role]
+        turn = sum(map(ord, call.name)) + sample
+        request = Request(
+            role=role,
+            model=models[turn % len(models)],
+            system=text[0],
+            user=text[1],
+            call=f"{call.name}#{sample}",
+            max_tokens=self._max_tokens[role],
+            effort=self._effort,
+        )
+        reply = self._client.ask(request)
+        if reply.fatal:
+            self.trouble = f"the language model cannot be asked further: {reply.problem}: {reply.detail}"
+        return reply

@@ -1,0 +1,95 @@
+"""What an author reads: the workload, a kernel's profile, what was tried, what was learned. Text only; nothing is decided here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, evaluate_dim
+from accelopt_compile.reference import reference_source
+from accelopt_compile.search.task import SearchTask
+
+ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
+_TRIED_SHOWN = 12
+_COUNTS = ("instructions", "zmm", "ymm", "fma", "divisions", "gathers", "spills")
+
+
+def workload_text(task: SearchTask) -> str:
+    """The workload as PyTorch code that anyone can run, its tensors in the order the kernel gets them, and the sizes it is
+    timed at."""
+    w = task.workload
+    tensors = [_tensor(f"tensors[{n}] = i{n}", spec) for n, spec in enumerate(w.inputs)]
+    tensors += [_tensor(f"tensors[{len(w.inputs) + n}] = output {n}", spec) for n, spec in enumerate(w.output_specs)]
+    over = [f"output {out} lies over input {given}: an element may be written once all that needs it was read" for out, given in w.aliases]
+    sizes = ", ".join(f"sizes[{n}] = {name} = {task.binding[name]}" for n, name in enumerate(w.symbols)) or "no symbols"
+    return "\n".join(
+        [
+            "```python",
+            reference_source(w).strip(),
+            "```",
+            "",
+            *(f"- {line}" for line in (*tensors, *over)),
+            f"- it is timed at {sizes}, with {task.threads} thread{'s' if task.threads > 1 else ''}",
+        ]
+    )
+
+
+def profile_lines(task: SearchTask, candidate: Candidate, rng: random.Random | None) -> list[str]:
+    """What was measured of a kernel, a line a number, in a random order where `rng` is given (the paper shuffles them, so
+    that no line is always first)."""
+    timing, roof = candidate.verdict.timing, task.backend.roofline(task.workload, task.binding, task.threads)
+    roof_us, moved = roof.seconds * 1e6, bytes_once(task.workload, task.binding)
+    lines = [
+        f"kernel_us: {timing.kernel_us:.1f}",
+        f"baseline_us: {_baseline(timing)}",
+        f"speedup: {timing.speedup:.3f} (95 % interval {timing.low:.3f} to {timing.high:.3f})",
+        f"roofline_us: {roof_us:.1f}, bound: {roof.bound}",
+        f"share_of_roofline: {roof_us / timing.kernel_us:.2f}",
+        f"bytes_once: {moved}, achieved_gb_s: {moved / timing.kernel_us / 1e3:.2f}",
+        *(f"{name}: {candidate.verdict.features[name]}" for name in _COUNTS if name in candidate.verdict.features),
+    ]
+    if candidate.tunables:
+        lines.append("tunables: " + ", ".join(f"{name}={value}" for name, value in sorted(candidate.tunables.items())))
+    if rng is not None:
+        rng.shuffle(lines)
+    return lines
+
+
+def tried_lines(task: SearchTask, parent: Candidate) -> list[str]:
+    """The latest plans on this kernel and what each came to, oldest first."""
+    own = [t for t in task.tried if t.parent == parent.id]
+    return [f"{' '.join(t.plan.text.split())[:400]} -> {t.outcome}" for t in own[-_TRIED_SHOWN:]]
+
+
+def bytes_once(workload: Workload, binding: Mapping[str, int]) -> int:
+    """Bytes of all inputs and outputs, each counted once."""
+    return sum(_bytes(spec, binding) for spec in (*workload.inputs, *workload.output_specs))
+
+
+def _bytes(spec: TensorSpec, binding: Mapping[str, int]) -> int:
+    count = ITEM_BYTES[spec.dtype]
+    for size, stride in zip(spec.shape, spec.strides, strict=True):
+        count *= 1 if stride == 0 else evaluate_dim(size, binding)
+    return count
+
+
+def _tensor(name: str, spec: TensorSpec) -> str:
+    shape, strides = (", ".join(map(str, dims)) for dims in (spec.shape, spec.strides))
+    return f"{name}: {spec.dtype}, shape ({shape}), strides ({strides}) in elements"
+
+
+def _baseline(timing: Timing) -> str:
+    best = min(timing.baselines_us, key=lambda name: timing.baselines_us[name])
+    return f"{timing.baselines_us[best]:.1f} ({best})"
+
+
+def fitting(texts: Sequence[str], tokens: int) -> list[str]:
+    """The first texts that fit, at four characters a token."""
+    kept: list[str] = []
+    left = 4 * tokens
+    for text in texts:
+        if len(text) > left:
+            break
+        kept.append(text)
+        left -= len(text)
+    return kept

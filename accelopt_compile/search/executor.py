@@ -1,0 +1,45 @@
+"""The executor: from a plan to a kernel. It sees the workload, the kernel, the plan's words and how to write, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from accelopt_backends.base import Backend
+from accelopt_compile.llm.client import Reply
+from accelopt_compile.llm.extract import code_block
+from accelopt_compile.llm.prompts import front_matter, prompt
+from accelopt_compile.records import Candidate, KernelSource, Plan
+from accelopt_compile.search.describe import workload_text
+from accelopt_compile.search.proposer import NoSource
+from accelopt_compile.search.task import SearchTask
+
+
+def executor_prompt(task: SearchTask, parent: Candidate, plan: Plan) -> tuple[str, str]:
+    """(system, user) that ask for one kernel."""
+    guide = task.backend.guide()
+    return prompt("executor").render(
+        language=guide.language,
+        facts=front_matter("facts", guide.facts)[1].strip(),
+        writing=front_matter("writing", guide.writing)[1].strip(),
+        machine=guide.machine,
+        workload=workload_text(task),
+        fence=guide.fences[0],
+        kernel=task.backend.shown(parent.source, parent.tunables).strip(),
+        plan=plan.text,
+    )
+
+
+def source_in(reply: Reply, backend: Backend) -> KernelSource | NoSource:
+    """The kernel in an answer, or why there is none."""
+    if reply.problem not in ("", "truncated"):
+        return NoSource(reason=f"{reply.problem}: {reply.detail}"[:300])
+    found = code_block(reply.text, fences=backend.guide().fences)
+    if isinstance(found, str):
+        return NoSource(reason=found + (" (the answer was cut off)" if reply.problem else ""))
+    try:
+        return backend.written(found.text)
+    except ValueError as refused:
+        return NoSource(reason=str(refused)[:300])
+
+
+Sources = Sequence[KernelSource | NoSource]
