@@ -19,7 +19,8 @@ from accelopt_compile.errors import InvalidOption, UnknownOption
 log = logging.getLogger("accelopt_compile.config")
 
 MODES = ("off", "apply", "tune")
-EFFORTS = ("quick", "default", "full", "paper")
+EFFORTS = ("auto", "quick", "default", "full", "paper")
+PROPOSERS = ("auto", "builtin", "llm", "both")
 
 _OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER")
 """Variables of ours that are not settings."""
@@ -41,7 +42,9 @@ class Settings:
     )
     threads: int | None = _setting(None, "threads that kernels are timed with (default: torch.get_num_threads())", low=1)
     seed: int = _setting(0, "seed of the built-in proposer and of the verification inputs", low=0)
-    effort: str = _setting("quick", "preset of the search", choices=EFFORTS)
+    effort: str = _setting(
+        "auto", "preset of the search; auto: quick with the built-in proposer, default with a language model", choices=EFFORTS
+    )
     beam_width: int | None = _setting(None, "candidates kept a round (B); None: the preset's", low=1)
     plans_per_candidate: int | None = _setting(None, "plans per candidate (N); None: the preset's", low=1)
     attempts_per_plan: int | None = _setting(None, "sources per plan (K); None: the preset's", low=1)
@@ -60,8 +63,25 @@ class Settings:
     log: str = _setting(
         "info", "quiet: warnings only; info: one line a region; debug: everything", choices=("quiet", "info", "debug")
     )
-    model: str | None = _setting(None, "language model that proposes kernels; None: the built-in proposer")
-    base_url: str | None = _setting(None, "address of an OpenAI-compatible server for `model`")
+    proposer: str = _setting(
+        "auto",
+        "who proposes kernels: builtin, llm, both (the built-in one while the model thinks); auto: both where a model is set",
+        choices=PROPOSERS,
+    )
+    model: str | None = _setting(None, "language model that proposes kernels, several with commas take turns; None: none")
+    planner_model: str | None = _setting(None, "model of the planner (default: model)")
+    executor_model: str | None = _setting(None, "model of the executor (default: model)")
+    fixer_model: str | None = _setting(None, "model of the fixer (default: model)")
+    summarizer_model: str | None = _setting(None, "model of the summarizer (default: model)")
+    base_url: str | None = _setting(None, "address of the OpenAI-compatible server (default: OPENAI_BASE_URL, then OpenAI's)")
+    api: str = _setting("auto", "which API the server is asked by", choices=("auto", "chat", "responses"))
+    budget_usd: float | None = _setting(None, "dollars that one search may cost; needs prices. None: 0.50 where they are known", low=0)
+    budget_tokens: int | None = _setting(None, "tokens that one search may take, prompts and answers together", low=1)
+    prices: str | None = _setting(None, "JSON file with prices of models, in USD per million tokens")
+    llm_deadline_s: float = _setting(600.0, "seconds after which a call of the model has failed, retries included", low=1)
+    llm_concurrency: int = _setting(4, "calls of the model that may be under way at once", low=1)
+    llm_effort: str | None = _setting(None, "the model's reasoning effort, as its server names it")
+    keep_texts: bool = _setting(True, "keep prompts and answers in a run's record, not their digests alone")
 
     @property
     def rewrite_key(self) -> tuple[str, ...]:

@@ -1,19 +1,23 @@
-"""Where an interrupted search stands: its events on disk, each appended as it happens, and its state after each round.
+"""Where a search keeps its events, its state and its model's calls, so that the next process goes on where it was killed.
 
-A process that is killed loses at most the kernel that it was evaluating. What was measured under another environment or
-by other settings is not gone on with.
+A search without a language model that nobody asked for by name leaves nothing behind when it ends. All others are runs,
+which stay: `accelopt runs ls`. A process that is killed loses at most the kernel that it was evaluating and the answers
+that had not come yet. What was measured under another environment or by other settings is not gone on with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accelopt_cache.kernel_store import Store
-from accelopt_compile.errors import DamagedEntry, InvalidRecord
+from accelopt_cache.run_store import Run
+from accelopt_compile.errors import AccelOptError, DamagedEntry, InvalidRecord
 from accelopt_compile.events import Event, Log, MemoryLog, RunLog
 from accelopt_compile.search.state import SearchState
 
@@ -21,6 +25,18 @@ log = logging.getLogger("accelopt_compile.tuning")
 
 _BEGUN = "begun"
 """Kind of the first event: the environment and the settings of the search."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where one search is kept. `resume` is the state to go on from, None to begin; `run` is None where no run is kept."""
+
+    log: Log
+    save: Callable[[SearchState], object]
+    end: Callable[[Mapping[str, Any]], object]
+    resume: SearchState | None = None
+    calls: Path | None = None
+    run: Run | None = None
 
 
 class _Kept:
@@ -40,6 +56,51 @@ class _Kept:
 
     def events(self) -> Iterator[Event]:
         return self._file.events()
+
+
+class Watched:
+    """A log that tells somebody of each event, as it happens."""
+
+    def __init__(self, inner: Log, tell: Callable[[Event], None]) -> None:
+        self._inner, self._tell = inner, tell
+
+    def append(self, kind: str, /, **data: Any) -> None:
+        self._inner.append(kind, **data)
+        self._tell({"kind": kind, **data})
+
+    def events(self) -> Iterator[Event]:
+        return self._inner.events()
+
+
+def fleeting(store: Store, workload: str, target: str, about: Mapping[str, Any]) -> Place:
+    """The place of a search that leaves nothing when it has ended; one of the same `about` is gone on with."""
+    events, continued = events_of(store, workload, target, about)
+    return Place(
+        log=events,
+        save=lambda state: store.save_progress(workload, target, state.to_json()),
+        end=lambda _: store.clear_progress(workload, target),
+        resume=state_of(store, workload, target) if continued else None,
+    )
+
+
+@contextlib.contextmanager
+def kept(store: Store, about: Mapping[str, Any]) -> Iterator[Place]:
+    """The place of a run: an unfinished one of the same `about` that nobody works on, else a new one. Where nothing can
+    be written, the search works all the same and is not kept."""
+    run = store.runs.unfinished(about) or store.runs.create(about)
+    with contextlib.ExitStack() as held:
+        if run is None or not held.enter_context(run.lock):
+            log.warning("this run is not kept: %s cannot be written", store.runs.files.root.named)
+            yield Place(log=MemoryLog(), save=lambda _: None, end=lambda _: None)
+            return
+        yield Place(
+            log=_run_log(run),
+            save=lambda state: run.save_state(state.to_json()),
+            end=run.finish,
+            resume=_checked(run.load_state),
+            calls=run.calls_path,
+            run=run,
+        )
 
 
 def events_of(store: Store, workload_digest: str, target: str, about: Mapping[str, Any]) -> tuple[Log, bool]:
@@ -69,13 +130,28 @@ def events_of(store: Store, workload_digest: str, target: str, about: Mapping[st
 
 def state_of(store: Store, workload_digest: str, target: str) -> SearchState | None:
     """The state that an interrupted search saved last; one that cannot be read is as good as none."""
-    data = store.load_progress(workload_digest, target)
-    if data is None:
-        return None
+    return _checked(lambda: store.load_progress(workload_digest, target))
+
+
+def _run_log(run: Run) -> Log:
+    for _ in range(2):
+        try:
+            return _Kept(RunLog(run.events_path))
+        except (DamagedEntry, UnicodeDecodeError) as damage:
+            log.warning("the events of run %s cannot be read, it is started anew; paid answers are kept: %s", run.id, damage)
+            _removed(run.events_path)
+        except OSError as failure:
+            log.warning("the events of run %s are not kept: %s", run.id, failure)
+            break
+    return MemoryLog()
+
+
+def _checked(load: Callable[[], dict[str, Any] | None]) -> SearchState | None:
     try:
-        return SearchState.from_json(data)
-    except InvalidRecord as failure:
-        log.info("the saved search on %s is started anew: %s", workload_digest[:8], failure)
+        data = load()
+        return None if data is None else SearchState.from_json(data)
+    except (AccelOptError, InvalidRecord) as failure:
+        log.info("the saved state of a search cannot be read, it is started anew: %s", failure)
         return None
 
 

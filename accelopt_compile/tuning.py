@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
+from typing import Any
 
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
+from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of, spent
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError
+from accelopt_compile.events import Event
 from accelopt_compile.family import kind_of
 from accelopt_compile.records import Accepted, Binding, Record, Workload
-from accelopt_compile.resuming import events_of, state_of
+from accelopt_compile.resuming import Place, Watched, fleeting, kept
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
@@ -28,7 +32,8 @@ log = logging.getLogger("accelopt_compile.tuning")
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
-    (`accelopt_cache.layers`), threads, and the settings."""
+    (`accelopt_cache.layers`), threads, and the settings. `keep` makes every search a run that stays; `watch` is told of
+    each event as it happens."""
 
     settings: Settings
     store: Store
@@ -37,20 +42,24 @@ class Bench:
     environment: Mapping[str, str]
     threads: int
     layers: tuple[Store, ...] = ()
+    keep: bool = False
+    watch: Callable[[Event], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What a search left: its record (None when it never got as far as a verdict), and why."""
+    """What a search left: its record (None when it never got as far as a verdict), why, and the run's id where one is kept."""
 
     record: Record | None
     reason: str
     seconds: float = 0.0
+    run: str | None = None
 
 
 def search_settings(settings: Settings) -> SearchSettings:
     """The preset of `effort` with the numbers that were set explicitly."""
-    preset = SearchSettings.preset(settings.effort)
+    effort = settings.effort if settings.effort != "auto" else "quick" if kind_of_authors(settings) == "builtin" else "default"
+    preset = SearchSettings.preset(effort)
     return replace(
         preset,
         win_margin=settings.min_speedup,
@@ -66,24 +75,57 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
     keeps what there is and goes on to the caller."""
     started = time.monotonic()
     try:
-        result = _search(bench, workload, binding, budget)
-    except SearchInterrupted as interrupt:
-        if interrupt.result.best is not None:
-            _store(bench, workload, binding, interrupt.result)
-        raise
+        with _place(bench, workload, binding) as place:
+            return _tuned(bench, workload, binding, budget, place)
     except AccelOptError as failure:
         return Tuned(record=None, reason=f"search failed: {failure}", seconds=time.monotonic() - started)
-    seconds = time.monotonic() - started
-    if not result.candidates and not result.rejected:
-        return Tuned(record=None, reason=result.reason, seconds=seconds)
-    return Tuned(record=_store(bench, workload, binding, result), reason=result.reason, seconds=seconds)
 
 
-def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> SearchResult:
-    from accelopt_compile.evaluate.evaluate import open_evaluator
-    from accelopt_compile.search.builtin import BuiltinProposer
+def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, place: Place) -> Tuned:
+    started = time.monotonic()
+    authors = authors_of(bench.settings, calls=place.calls)
+    try:
+        result = _search(bench, _task(bench, workload, binding), authors, budget, place)
+    except SearchInterrupted as interrupt:
+        found = interrupt.result
+        record = None if found.best is None else _store(bench, workload, binding, found, authors, place)
+        place.end(_ending("interrupted", found, authors, record))
+        raise
+    record = _store(bench, workload, binding, result, authors, place) if result.candidates or result.rejected else None
+    place.end(_ending("failed" if record is None else record.outcome, result, authors, record))
+    run = None if place.run is None else place.run.id
+    return Tuned(record=record, reason=result.reason, seconds=time.monotonic() - started, run=run)
 
-    task = SearchTask(
+
+def _place(bench: Bench, workload: Workload, binding: Binding) -> contextlib.AbstractContextManager[Place]:
+    task, settings = _task(bench, workload, binding), bench.settings
+    kind = kind_of_authors(settings)
+    about = {"environment": dict(bench.environment), "settings": asdict(task.settings)}
+    if kind == "builtin" and not bench.keep:
+        return contextlib.nullcontext(fleeting(bench.store, workload.digest, bench.target, about))
+    models = {role: ",".join(names) for role, names in models_of(settings).items()} if kind != "builtin" else {}
+    return kept(
+        bench.store,
+        about
+        | {
+            "workload": workload.digest,
+            "target": bench.target,
+            "binding": dict(binding),
+            "family": task.family,
+            "name": operators(workload),
+            "proposer": kind,
+            "models": models,
+            "base_url": settings.base_url or "",
+            "budget": {"usd": settings.budget_usd, "tokens": settings.budget_tokens, "seconds": settings.budget_s},
+            "roofline_us": task.backend.roofline(workload, binding, task.threads).seconds * 1e6,
+            "threads": bench.threads,
+            "seed": settings.seed,
+        },
+    )
+
+
+def _task(bench: Bench, workload: Workload, binding: Binding) -> SearchTask:
+    return SearchTask(
         workload=workload,
         binding=binding,
         target=bench.target,
@@ -92,35 +134,41 @@ def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) 
         settings=search_settings(bench.settings),
         threads=bench.threads,
     )
-    store, digest = bench.store, workload.digest
-    about = {"environment": dict(bench.environment), "settings": asdict(task.settings)}
-    events, continued = events_of(store, digest, bench.target, about)
+
+
+def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, place: Place) -> SearchResult:
+    from accelopt_compile.evaluate.evaluate import open_evaluator
+
+    store, seed = bench.store, bench.settings.seed
     with (
         tempfile.TemporaryDirectory(prefix="accelopt-search-") as workdir,
         open_evaluator(
-            workload, binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
+            task.workload, task.binding, backend=bench.backend, threads=bench.threads, seed=seed, workdir=workdir
         ) as evaluator,
     ):
         result = search(
             task,
-            proposer=BuiltinProposer(),
+            proposer=authors.proposer,
+            companion=authors.companion,
             evaluator=evaluator,
             memory=Memory(prior=store.experiences(bench.backend.name)),
             budget=budget,
-            rng=random.Random(f"{bench.settings.seed} {digest}"),
+            rng=random.Random(f"{seed} {task.workload.digest}"),
             clock=time.monotonic,
-            log=events,
-            progress=lambda state: store.save_progress(digest, bench.target, state.to_json()),
-            resume=state_of(store, digest, bench.target) if continued else None,
+            log=place.log if bench.watch is None else Watched(place.log, bench.watch),
+            progress=place.save,
+            resume=place.resume,
         )
-    store.clear_progress(digest, bench.target)
     for experience in result.experiences:
         store.add_experience(experience)
     return result
 
 
-def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult) -> Record:
+def _store(
+    bench: Bench, workload: Workload, binding: Binding, result: SearchResult, authors: Authors, place: Place
+) -> Record:
     best = result.best
+    run = {} if place.run is None else {"run": place.run.id}
     record = Record(
         outcome="baseline" if best is None else "winner",
         workload=workload.digest,
@@ -133,13 +181,15 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
         errors=None if best is None else best.verdict.errors,
         environment=dict(bench.environment),
         provenance={
-            "proposer": "builtin",
+            "proposer": authors.kind,
             "effort": bench.settings.effort,
             "seed": bench.settings.seed,
             "rounds": result.rounds,
             "evaluated": result.evaluated,
             "rejected": dict(result.rejected),
             "seconds": round(result.seconds, 3),
+            **run,
+            **({} if authors.spending is None else {"models": models_of(bench.settings), "prompts": dict(authors.prompts)}),
             **({} if best is None else judged(best.verdict)),
         },
         created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
@@ -147,6 +197,22 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
     for store in (bench.store, *(layer for layer in bench.layers if layer.writable)):
         store.put(record, workload)
     return record
+
+
+def _ending(outcome: str, result: SearchResult, authors: Authors, record: Record | None) -> dict[str, Any]:
+    """What a run's result.json says."""
+    return {
+        "outcome": outcome,
+        "reason": result.reason,
+        "speedup": None if result.best is None else result.best.verdict.timing.speedup,
+        "record": None if record is None else record.created,
+        "evaluated": result.evaluated,
+        "rejected": dict(result.rejected),
+        "duplicates": result.duplicates,
+        "rounds": result.rounds,
+        "seconds": round(result.seconds, 3),
+        "spending": spent(authors),
+    }
 
 
 def judged(verdict: Accepted) -> dict[str, str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from accelopt_backends.base import Backend
 from accelopt_compile.llm.client import Reply
-from accelopt_compile.llm.extract import code_block
+from accelopt_compile.llm.extract import Missing, code_block
 from accelopt_compile.llm.prompts import front_matter, prompt
 from accelopt_compile.records import Candidate, KernelSource, Plan
 from accelopt_compile.search.describe import workload_text
@@ -34,12 +32,9 @@ def source_in(reply: Reply, backend: Backend) -> KernelSource | NoSource:
     if reply.problem not in ("", "truncated"):
         return NoSource(reason=f"{reply.problem}: {reply.detail}"[:300])
     found = code_block(reply.text, fences=backend.guide().fences)
-    if isinstance(found, str):
-        return NoSource(reason=found + (" (the answer was cut off)" if reply.problem else ""))
+    if isinstance(found, Missing):
+        return NoSource(reason=found.reason)
     try:
         return backend.written(found.text)
     except ValueError as refused:
         return NoSource(reason=str(refused)[:300])
-
-
-Sources = Sequence[KernelSource | NoSource]
