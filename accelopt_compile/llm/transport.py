@@ -113,6 +113,8 @@ class Transport:
         httpx = _httpx(openai)
         try:
             sdk = line.opened(lambda: self._new_sdk(openai, httpx, line))
+            if line.abandoned:
+                return Fault(problem="timeout", detail="the call is over")
             timed = sdk.with_options(timeout=httpx.Timeout(left_s, connect=min(CONNECT_S, left_s)))
             return _answer(send(timed).http_response)
         except openai.APIStatusError as refusal:
