@@ -9,6 +9,7 @@ AccelOptError
 ├── ToolchainMissing    no usable compiler; carries how to get one
 ├── DamagedEntry        a cache file that is not what its name says
 ├── InvalidRecord       JSON that does not describe the record it claims to be
+├── LanguageModelMissing  the package that talks to language models is not installed
 └── EvaluatorDied       the evaluation child could not be started at all
 """
 
@@ -64,6 +65,10 @@ class DamagedEntry(AccelOptError):
 
 class InvalidRecord(AccelOptError):
     """JSON that does not describe the record it claims to be."""
+
+
+class LanguageModelMissing(AccelOptError):
+    """The package that talks to language models is not installed. The message says how to install it."""
 
 
 class EvaluatorDied(AccelOptError):

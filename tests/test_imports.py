@@ -25,6 +25,18 @@ FORBIDDEN = {
         "accelopt_compile.torch_backend",
         "accelopt_compile.search",
     ),
+    "accelopt_compile/llm": (
+        "accelopt_compile.cli",
+        "accelopt_compile.api",
+        "accelopt_compile.config",
+        "accelopt_compile.evaluate",
+        "accelopt_compile.events",
+        "accelopt_compile.pipeline",
+        "accelopt_compile.search",
+        "accelopt_compile.torch_backend",
+        "accelopt_backends",
+        "accelopt_cache",
+    ),
     "accelopt_compile": ("accelopt_compile.cli",),
 }
 """Folder (longest prefix wins) to what its files may not import. The two other source roots see only the bottom."""
