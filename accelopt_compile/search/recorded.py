@@ -13,7 +13,7 @@ from typing import Any
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected, source_from_json
 from accelopt_compile.search.proposer import NoSource, Proposer, TeachingPair
-from accelopt_compile.search.state import experience_from, experience_json, plan_from, plan_json
+from accelopt_compile.search.state import experience_from, experience_id, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
 
 _KINDS = ("plans", "attempts", "fix", "lesson")
@@ -39,7 +39,8 @@ class RecordedProposer:
     ) -> tuple[Plan, ...]:
         if (reply := self._replies.get(("plans", call))) is None:
             plans = tuple(self._proposer.plan(task, parent, experiences, count, self.rng(call)))[:count]
-            reply = self._keep("plans", call, [plan_json(plan) for plan in plans], parent=parent.id)
+            recalled = [experience_id(e) for e in experiences]
+            reply = self._keep("plans", call, [plan_json(plan) for plan in plans], parent=parent.id, recalled=recalled)
         return tuple(plan_from(plan) for plan in reply)
 
     def attempt(
@@ -63,7 +64,8 @@ class RecordedProposer:
             reply = self._replies["lesson", call]
         else:
             lesson = self._proposer.summarize(task, pair)
-            reply = self._keep("lesson", call, None if lesson is None else experience_json(lesson))
+            told = None if lesson is None else experience_json(lesson)
+            reply = self._keep("lesson", call, told, slow=pair.slow.id, fast=pair.fast.id)
         return None if reply is None else experience_from(reply)
 
     def _keep(self, kind: str, call: str, reply: Any, **data: Any) -> Any:
