@@ -20,7 +20,7 @@ from accelopt_compile.search.memory import Memory, proven_configurations, winner
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.recorded import RecordedProposer
 from accelopt_compile.search.selection import Group, elitist_beam, paper_beam, speed, teaching_pairs
-from accelopt_compile.search.state import SearchState
+from accelopt_compile.search.state import SearchState, experience_json
 from accelopt_compile.search.stopping import decide, stop_reason, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Evaluator, Trials
@@ -184,16 +184,17 @@ class _Run:
 
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""
-        if self.candidates:
-            lesson = winner_experience(self.task, self.candidates[0], self._best())
-            self.memory.add([lesson] if lesson is not None else [], capacity=self.settings.memory_capacity)
+        lesson = winner_experience(self.task, self.candidates[0], self._best()) if self.candidates else None
+        self.memory.add([lesson] if lesson is not None else [], capacity=self.settings.memory_capacity)
         final = decide(self.candidates, self.settings, self.trials, self._full_verdict)
         told = (
             reason
             if final.winner is not None
             else f"no winner, because {final.because if self.candidates else reason} ({reason})"
         )
-        self.log.append("stop", search=self.name, reason=told, winner=None if final.winner is None else final.winner.id)
+        learned = None if lesson is None else experience_json(lesson)
+        won = None if final.winner is None else final.winner.id
+        self.log.append("stop", search=self.name, reason=told, winner=won, lesson=learned)
         return self.result(told, winner=final.winner)
 
     # ------------------------------------------------------------ their parts

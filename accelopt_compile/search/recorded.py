@@ -15,7 +15,7 @@ from typing import Any
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected, source_from_json
 from accelopt_compile.search.proposer import Call, NoSource, Proposer, TeachingPair
-from accelopt_compile.search.state import experience_from, experience_json, plan_from, plan_json
+from accelopt_compile.search.state import experience_from, experience_id, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
 from accelopt_compile.search.together import Pending, together
 
@@ -106,7 +106,8 @@ class RecordedProposer:
             count = task.settings.plans_per_candidate
             return [plan_json(plan) for plan in self._proposer.plan(task, parent, experiences, count, self.call(call))[:count]]
 
-        return self._answered("plans", call, ask, parent=parent.id)
+        recalled = [experience_id(e) for e in experiences]
+        return self._answered("plans", call, ask, parent=parent.id, recalled=recalled)
 
     def _attempts(self, call: str, task: SearchTask, parent: Candidate, plan: Plan) -> _Asked:
         def ask() -> Any:
@@ -127,7 +128,7 @@ class RecordedProposer:
             lesson = self._proposer.summarize(task, pair, self.call(call))
             return None if lesson is None else experience_json(lesson)
 
-        return self._answered("lesson", call, ask)
+        return self._answered("lesson", call, ask, slow=pair.slow.id, fast=pair.fast.id)
 
     def _answered(self, kind: str, call: str, ask: Callable[[], Any], **data: Any) -> _Asked:
         return kind, call, self._replies[kind, call] if (kind, call) in self._replies else ask(), data

@@ -20,6 +20,8 @@ from accelopt_compile.records import (
     Stage,
     Timing,
     Verdict,
+    canonical_json,
+    sha256_text,
     source_from_json,
 )
 from accelopt_compile.search.task import Tried
@@ -189,6 +191,11 @@ def experience_from(data: Any) -> Experience:
         structure=_texts(data["structure"]),
         tunables=_numbers(data["tunables"]),
     )
+
+
+def experience_id(e: Experience) -> str:
+    """A short name of an experience by its content, for the run log."""
+    return sha256_text(canonical_json(experience_json(e)))[:16]
 
 
 def _texts(data: Any) -> dict[str, str]:

@@ -142,7 +142,12 @@ class Trials:
             verdict = next(verdicts)
             seconds = self._clock() - started
             self._budget.spend_candidate()
-            data: dict[str, Any] = {"effort": effort, "tunables": dict(tunables), "source": source.digest}
+            data: dict[str, Any] = {
+                "effort": effort,
+                "tunables": dict(tunables),
+                "source": source.digest,
+                "origin": source.origin,
+            }
             self._log.append("verdict", search=self._name, key=key, seconds=seconds, verdict=verdict_json(verdict), **data)
             yield verdict, seconds
 

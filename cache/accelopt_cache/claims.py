@@ -11,6 +11,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,11 +41,15 @@ class Claims:
     def __init__(self, files: Files) -> None:
         self.files = files
 
-    @contextlib.contextmanager
-    def claim(self, workload_digest: str, target: str, *, timeout_s: float = 0.0) -> Iterator[bool]:
+    def claim(self, workload_digest: str, target: str, *, timeout_s: float = 0.0) -> AbstractContextManager[bool]:
         """True when this process (and thread) may search, False when another one does. Where no lock can be made:
         True, since a search done twice is better than none."""
-        lock = self._lock(layout.lock(workload_digest, target))
+        return self.hold(layout.lock(workload_digest, target), timeout_s=timeout_s)
+
+    @contextlib.contextmanager
+    def hold(self, name: str, *, timeout_s: float = 0.0) -> Iterator[bool]:
+        """`claim` on the lock file `name`, which must end in ".lock"."""
+        lock = self._lock(name)
         try:
             if lock is not None:
                 lock.acquire(timeout=max(timeout_s, RETRY_S), poll_interval=0.01)
@@ -68,7 +73,11 @@ class Claims:
 
     def wait(self, workload_digest: str, target: str, timeout_s: float) -> bool:
         """Wait until nobody holds the claim; False when it is still held after `timeout_s`."""
-        lock = self._lock(layout.lock(workload_digest, target))
+        return self.free(layout.lock(workload_digest, target), timeout_s)
+
+    def free(self, name: str, timeout_s: float = 0.0) -> bool:
+        """`wait` on the lock file `name`."""
+        lock = self._lock(name)
         if lock is None or not os.path.lexists(lock.lock_file):
             return True
         try:
@@ -82,7 +91,11 @@ class Claims:
 
     def holder(self, workload_digest: str, target: str) -> Holder | None:
         """Who holds the claim, or None when nobody does (or the holder left no note)."""
-        path = self.files.path(layout.lock(workload_digest, target))
+        return self.holder_of(layout.lock(workload_digest, target))
+
+    def holder_of(self, name: str) -> Holder | None:
+        """`holder` of the lock file `name`."""
+        path = self.files.path(name)
         if path is None:
             return None
         try:

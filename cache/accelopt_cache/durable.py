@@ -162,14 +162,15 @@ def plain(value: Any) -> Any:
         raise InvalidRecord(f"not plain JSON: {failure}") from failure
 
 
-def encode(value: Any) -> bytes:
-    """JSON for the disk: sorted keys, indented for people, one final newline. Raises InvalidRecord for what is not JSON."""
+def encode(value: Any, *, limit: int = READ_LIMIT, indent: int | None = 1) -> bytes:
+    """JSON for the disk: sorted keys, indented for people, one final newline. Raises InvalidRecord for what is not JSON
+    or longer than `limit` bytes."""
     try:
-        data = json.dumps(value, sort_keys=True, indent=1, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+        data = json.dumps(value, sort_keys=True, indent=indent, ensure_ascii=True, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError, RecursionError) as failure:
         raise InvalidRecord(f"not plain JSON: {failure}") from failure
-    if len(data) > READ_LIMIT:
-        raise InvalidRecord(f"{len(data)} bytes of JSON, more than {READ_LIMIT}")
+    if len(data) > limit:
+        raise InvalidRecord(f"{len(data)} bytes of JSON, more than {limit}")
     return data
 
 

@@ -13,11 +13,12 @@ from accelopt_cache.experience_store import ExperienceStore
 from accelopt_cache.files import Files
 from accelopt_cache.graph_store import GraphStore, ProgressStore
 from accelopt_cache.record_store import RecordStore
+from accelopt_cache.run_store import RunStore
 from accelopt_compile.records import Experience
 
 
 class Store(RecordStore):
-    """Kernels, graphs, experiences, progress and builds under one root; records as in `RecordStore`.
+    """Kernels, graphs, experiences, progress, runs and builds under one root; records as in `RecordStore`, runs in `runs`.
 
     Opening never fails: an unusable root costs one warning, and this process then keeps what it finds in memory. All
     methods may be called from any thread and any number of processes.
@@ -30,6 +31,7 @@ class Store(RecordStore):
         self._progress = ProgressStore(self.files)
         self._experiences = ExperienceStore(self.files)
         self._builds = Builds(self.files)
+        self.runs = RunStore(self.files)
 
     @staticmethod
     def open(root: str | Path | None = None, *, readonly: bool = False) -> Store:

@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import platformdirs
@@ -39,6 +40,7 @@ TEMPORARY = ".tmp-"
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+\-]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}-[0-9a-f]{4}")
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +95,21 @@ def progress(workload_digest: str, target: str) -> str:
 def events(workload_digest: str, target: str) -> str:
     """What happened in an interrupted search on (workload, target), one event a line."""
     return f"{PROGRESS}/{safe(workload_digest)}/{safe(target)}.jsonl"
+
+
+def run_id(created: datetime, workload_digest: str, token: str) -> str:
+    """The name of a run: when it began (UTC), on what, and four hexadecimal digits for runs of the same second."""
+    return f"{created:%Y%m%d-%H%M%S}-{safe(workload_digest)[:8]}-{token[:4]}"
+
+
+def is_run(name: str) -> bool:
+    """Whether an entry of `v1/runs` is a run; `progress` and strangers are not."""
+    return _RUN_ID.fullmatch(name) is not None
+
+
+def run(run_id: str, file: str = "") -> str:
+    """The directory of a run, or one of its files: run.json, events.jsonl, calls.jsonl, state.json, result.json."""
+    return f"{RUNS}/{safe(run_id)}" + (f"/{safe(file)}" if file else "")
 
 
 def tombstone(record_id: str) -> str:

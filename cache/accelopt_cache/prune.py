@@ -1,6 +1,6 @@
 """Keeping the store small: sweep what a crash left, what nothing refers to, and, over a limit, what is worth least.
 
-Order over a limit: quarantine, builds, progress and run logs, graphs, records beaten by another at the same binding,
+Order over a limit: quarantine, builds, progress and runs, graphs, records beaten by another at the same binding,
 baseline records, experiences, then winners, each kind by last use. A grace period protects what is being written now.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 from accelopt_cache import layout
 from accelopt_cache.claims import Claims
 from accelopt_cache.record_store import RecordStore
+from accelopt_cache.run_store import LOCK as RUN_LOCK
 
 GRACE_S = 3600.0
 """Nothing younger is removed: another process may be about to refer to it."""
@@ -27,6 +28,10 @@ GRACE_S = 3600.0
 DAY_S = 86400.0
 QUARANTINE_DAYS = 30.0
 PROGRESS_DAYS = 30.0
+RUN_DAYS = 180.0
+
+RUNS_KEPT = 200
+"""Runs, the newest, that are kept; a search of hours with a model leaves some ten megabytes."""
 
 _KINDS = (
     layout.RECORDS,
@@ -98,6 +103,7 @@ class _Sweep:
         self.root, self.grace_s = root, grace_s
         # Lock files are never deleted (a waiter may hold one open), so they do not count either.
         self.entries = {entry.name: entry for entry in _scan(root) if not _in(entry, layout.LOCKS)}
+        self.busy = {name for name in self._runs() if not Claims(store.files).free(f"{name}/{RUN_LOCK}")}
         self.bytes = sum(entry.size for entry in self.entries.values())
         self.dropped: dict[str, _Entry] = {}
         self.refers: dict[str, tuple[str, ...]] = {}
@@ -123,7 +129,10 @@ class _Sweep:
             self.referrers.update(referred)
 
     def leftovers(self) -> None:
-        """What a killed writer left, old quarantine and progress, and what no record refers to."""
+        """What a killed writer left, old quarantine, progress and runs, and what no record refers to."""
+        for place, name in enumerate(self._runs()):
+            if place >= RUNS_KEPT or self.entries[name].age_s > RUN_DAYS * DAY_S:
+                self._drop(name)
         days = {layout.QUARANTINE: QUARANTINE_DAYS, layout.PROGRESS: PROGRESS_DAYS}
         for entry in list(self.entries.values()):
             unfinished = entry.name.rsplit("/", 1)[-1].startswith(".") or _in(entry, layout.TMP)
@@ -162,9 +171,14 @@ class _Sweep:
         yield kind(layout.MEMORY)
         yield kind(layout.RECORDS)
 
+    def _runs(self) -> list[str]:
+        """Directories of runs, the newest first."""
+        found = (name for name in self.entries if name.startswith(layout.RUNS) and layout.is_run(name.rsplit("/", 1)[-1]))
+        return sorted(found, reverse=True)
+
     def _drop(self, name: str) -> bool:
         entry = self.entries.get(name)
-        if entry is None or entry.age_s < self.grace_s:
+        if entry is None or entry.age_s < self.grace_s or name in self.busy:
             return False
         del self.entries[name]
         self.bytes -= entry.size
@@ -214,18 +228,32 @@ def _in(entry: _Entry, kind: str) -> bool:
 
 
 def _scan(root: Path) -> Iterator[_Entry]:
-    """Every file, link and quarantined directory below v1. Links are not followed."""
+    """Every file, link, run and quarantined directory below v1. Links are not followed; a run goes as a whole."""
     now = time.time()
     for directory, subdirectories, files in os.walk(root / "v1"):
+        place = os.path.relpath(directory, root)
         links = [d for d in subdirectories if os.path.islink(os.path.join(directory, d))]
-        whole = subdirectories[:] if os.path.relpath(directory, root) == layout.QUARANTINE else links
-        subdirectories[:] = [d for d in subdirectories if d not in whole]
+        whole = subdirectories[:] if place == layout.QUARANTINE else links
+        runs = [d for d in subdirectories if place == layout.RUNS and layout.is_run(d) and d not in links]
+        subdirectories[:] = [d for d in subdirectories if d not in whole and d not in runs]
         for base in (*files, *whole):
             path = os.path.join(directory, base)
             with contextlib.suppress(OSError):
                 status = os.lstat(path)
                 size = status.st_blocks * 512 if not stat.S_ISDIR(status.st_mode) else 4096
                 yield _Entry(name=os.path.relpath(path, root), size=size, age_s=max(now - status.st_mtime, 0.0))
+        for base in runs:
+            yield _run(root, f"{place}/{base}", now)
+
+
+def _run(root: Path, name: str, now: float) -> _Entry:
+    """A run with all its files: as young as the youngest of them."""
+    size, youngest = 4096, 0.0
+    for file in [root / name, *(root / name).rglob("*")]:
+        with contextlib.suppress(OSError):
+            status = file.lstat()
+            size, youngest = size + status.st_blocks * 512, max(youngest, status.st_mtime)
+    return _Entry(name=name, size=size, age_s=max(now - youngest, 0.0))
 
 
 def _remove_empty(directory: Path, grace_s: float) -> None:

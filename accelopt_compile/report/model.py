@@ -1,0 +1,160 @@
+"""A whole report as plain data: everything decided, nothing drawn."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from accelopt_compile.records import Accepted, Candidate, KernelSource, Timing
+from accelopt_compile.report.history import (
+    Dot,
+    RoleCost,
+    RoundLine,
+    StageCount,
+    costs_of,
+    dots_of,
+    rounds_of,
+    stages_of,
+    timed,
+)
+from accelopt_compile.report.lineage import Step, steps_of
+from accelopt_compile.report.reading import Call, Learned, RunFiles, Stopped, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The kernel that the report is about: the winner, or the fastest so far. `timing` is that of the full evaluation if
+    there was one (`confirmed`)."""
+
+    id: int
+    source: KernelSource
+    tunables: Mapping[str, int]
+    plan: str
+    timing: Timing
+    confirmed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a reader gets to know of a run. `outcome` is running, unfinished, or that of the result; `roofline` is the
+    speedup at which the device's least time is reached, None where that is not known; money is in dollars."""
+
+    id: str
+    name: str
+    family: str
+    operators: str
+    about: Mapping[str, Any]
+    outcome: str
+    reason: str
+    record: str
+    best: Best | None
+    roofline: float | None
+    evaluated: int
+    rejected: Mapping[str, int]
+    duplicates: int
+    seconds: float
+    tokens: int
+    usd: float
+    dots: tuple[Dot, ...]
+    stages: tuple[StageCount, ...]
+    rounds: tuple[RoundLine, ...]
+    costs: tuple[RoleCost, ...]
+    calls: tuple[Call, ...]
+    steps: tuple[Step, ...]
+    lessons: tuple[str, ...]
+
+    @property
+    def priced(self) -> bool:
+        """Whether any call has a known price."""
+        return any(call.usd is not None for call in self.calls)
+
+    @property
+    def unpriced(self) -> int:
+        """Calls whose price is not known."""
+        return sum(call.usd is None for call in self.calls)
+
+
+def report_of(files: RunFiles, *, operators: str = "") -> Report:
+    """The report of a run. `operators` says what the workload computes, where the caller knows."""
+    result = files.result or {}
+    stopped = next((e.what for e in reversed(files.events) if isinstance(e.what, Stopped)), None)
+    winner = None if stopped is None else stopped.winner
+    best = _best(files, winner)
+    dots, costs = dots_of(files), costs_of(files.calls)
+    about = files.about
+    return Report(
+        id=files.id,
+        name=str(about.get("name") or ""),
+        family=str(about.get("family") or ""),
+        operators=operators if operators not in ("", "?") else str(about.get("name") or ""),
+        about=about,
+        outcome=outcome_of(files),
+        reason=str(result.get("reason") or (stopped.reason if stopped else "")),
+        record=str(result.get("record") or ""),
+        best=best,
+        roofline=_roofline(about.get("roofline_us"), best),
+        evaluated=len(dots),
+        rejected=Counter(s.stage for s in stages_of(files) for _ in range(s.count) if s.stage != "accepted"),
+        duplicates=0 if files.state is None else files.state.duplicates,
+        seconds=max((seconds for seconds, _ in timed(files)), default=0.0),
+        tokens=sum(c.prompt + c.completion for c in costs),
+        usd=sum(c.usd for c in costs),
+        dots=dots,
+        stages=stages_of(files),
+        rounds=rounds_of(files),
+        costs=costs,
+        calls=files.calls,
+        steps=steps_of(files, None if best is None else best.id),
+        lessons=tuple(dict.fromkeys(_lessons(files))),
+    )
+
+
+def outcome_of(files: RunFiles) -> str:
+    """winner, baseline, interrupted, failed, running or unfinished."""
+    if files.running:
+        return "running"
+    return "unfinished" if files.result is None else str(files.result["outcome"])
+
+
+def _best(files: RunFiles, winner: int | None) -> Best | None:
+    candidates = files.state.candidates if files.state is not None else ()
+    if not candidates:
+        return None
+    chosen = candidates[winner] if winner is not None and 0 <= winner < len(candidates) else _fastest(candidates)
+    full = _full_timing(files, chosen)
+    return Best(
+        id=chosen.id,
+        source=chosen.source,
+        tunables=chosen.tunables,
+        plan="" if chosen.plan is None else chosen.plan.text,
+        timing=chosen.verdict.timing if full is None else full,
+        confirmed=full is not None,
+    )
+
+
+def _fastest(candidates: tuple[Candidate, ...]) -> Candidate:
+    return max(candidates, key=lambda c: (c.verdict.timing.speedup, -c.id))
+
+
+def _full_timing(files: RunFiles, candidate: Candidate) -> Timing | None:
+    for event in reversed(files.events):
+        if not isinstance(trial := event.what, Trial) or trial.effort != "full" or not isinstance(trial.verdict, Accepted):
+            continue
+        if (trial.source, dict(trial.tunables)) == (candidate.source.digest, dict(candidate.tunables)):
+            return trial.verdict.timing
+    return None
+
+
+def _roofline(roofline_us: object, best: Best | None) -> float | None:
+    if best is None or not isinstance(roofline_us, int | float) or not 0 < roofline_us < float("inf"):
+        return None
+    return min(best.timing.baselines_us.values(), default=best.timing.kernel_us * best.timing.speedup) / roofline_us
+
+
+def _lessons(files: RunFiles) -> itertools.chain[str]:
+    logged = (e.what.experience.lesson for e in files.events if isinstance(e.what, Learned))
+    gained = (e.lesson for e in files.state.gained) if files.state is not None else ()
+    return itertools.chain(logged, gained)

@@ -1,0 +1,52 @@
+"""Numbers and foreign text as people read them."""
+
+from __future__ import annotations
+
+import re
+
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""What would change how the text around it is read, or cannot be written down at all."""
+
+
+def visible(text: object) -> str:
+    """`text` with every character that hides, turns or breaks text written as its number."""
+    return _UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(text).replace("\r\n", "\n"))
+
+
+def seconds_text(seconds: float) -> str:
+    """90 -> '90 s', 600 -> '10 min', 9000 -> '2.5 h'."""
+    if seconds < 120:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+
+
+def dollars_text(usd: float) -> str:
+    """0.5 -> '$0.50', 0.002 -> '$0.002'."""
+    return f"${usd:.2f}" if usd >= 0.1 or usd == 0 else f"${usd:.2g}"
+
+
+def tokens_text(tokens: int) -> str:
+    """1234567 -> '1.23M', 12345 -> '12.3k'."""
+    if tokens < 1000:
+        return str(tokens)
+    return f"{tokens / 1e3:.3g}k" if tokens < 999_500 else f"{tokens / 1e6:.3g}M"
+
+
+def money_text(usd: float, *, calls: int, unpriced: int) -> str:
+    """Dollars, or that nobody knows them: '-' without calls, 'unknown' where no price is, 'at least $1.00' in between."""
+    if calls == 0:
+        return "-"
+    if unpriced == calls:
+        return "unknown"
+    return ("at least " if unpriced else "") + dollars_text(usd)
+
+
+def status_text(outcome: str, speedup: object) -> str:
+    """An outcome in one or two words: 'winner 1.42x'."""
+    return f"winner {speedup:.2f}x" if outcome == "winner" and isinstance(speedup, int | float) else visible(outcome)
+
+
+def choices_text(choices: object) -> str:
+    """{'TILE': 16} -> 'TILE=16'."""
+    pairs = sorted(choices.items()) if isinstance(choices, dict) else []
+    return " ".join(f"{name}={value}" for name, value in pairs)
