@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.config import Settings
-from accelopt_compile.errors import AccelOptError
+from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.family import kind_of
 from accelopt_compile.records import Accepted, Binding, Record, Workload
 from accelopt_compile.resuming import events_of, state_of
@@ -114,9 +114,18 @@ def _search(bench: Bench, workload: Workload, binding: Binding, budget: Budget) 
             resume=state_of(store, digest, bench.target) if continued else None,
         )
     store.clear_progress(digest, bench.target)
-    for experience in result.experiences:
-        store.add_experience(experience)
+    _remember(bench, result)
     return result
+
+
+def _remember(bench: Bench, result: SearchResult) -> None:
+    """Keep the lessons, each with the environment it was measured in. One that cannot be stored costs no winner."""
+    environment = {f"env.{name}": value for name, value in bench.environment.items()}
+    for experience in result.experiences:
+        try:
+            bench.store.add_experience(replace(experience, origin={**experience.origin, **environment}))
+        except InvalidRecord as failure:
+            log.warning("a lesson is not kept: %s", failure)
 
 
 def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult) -> Record:
