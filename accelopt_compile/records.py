@@ -321,6 +321,11 @@ class KernelSource:
     def digest(self) -> str:
         return sha256_text(self.text)
 
+    @property
+    def rendered(self) -> bool:
+        """Whether a template wrote the text, so that `structure` and tunables say all about it."""
+        return self.origin in ("seed", "mutation")
+
     def defaults(self) -> dict[str, int]:
         """The declared default of each tunable."""
         return {name: values[0] for name, values in self.tunables.items()}
@@ -435,7 +440,13 @@ class Candidate:
 class Experience:
     """A slow-fast pair and what it taught. Scope: (backend, family, arch). `change` as in `Plan`; `speedup` > 1 is
     the measured fast over slow ratio; a change that hurt is stored with its direction reversed (`change` is then the
-    change to undo and `helped` is False)."""
+    change to undo and `helped` is False).
+
+    `title` is the lesson in a few words, where it has any. `change`, `structure` and `tunables` are empty where a kernel
+    of the pair was written by a model or a person: no configuration stands for it. `origin` says where it is from, in
+    words for people and filters: run, round, slow_candidate, fast_candidate, plan, source (the fast kernel's digest),
+    slow_by and fast_by (who wrote the kernels), proposer, model, env.NAME for the environment.
+    """
 
     backend: str
     family: str
@@ -449,6 +460,8 @@ class Experience:
     fast: str = ""
     structure: Mapping[str, str] = field(default_factory=dict)
     tunables: Mapping[str, int] = field(default_factory=dict)
+    title: str = ""
+    origin: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- the store's record

@@ -16,7 +16,7 @@ from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of, spent
 from accelopt_compile.config import Settings
-from accelopt_compile.errors import AccelOptError
+from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.events import Event
 from accelopt_compile.family import kind_of
 from accelopt_compile.records import Accepted, Binding, Record, Workload
@@ -159,9 +159,18 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             progress=place.save,
             resume=place.resume,
         )
-    for experience in result.experiences:
-        store.add_experience(experience)
+    _remember(bench, result)
     return result
+
+
+def _remember(bench: Bench, result: SearchResult) -> None:
+    """Keep the lessons, each with the environment it was measured in. One that cannot be stored costs no winner."""
+    environment = {f"env.{name}": value for name, value in bench.environment.items()}
+    for experience in result.experiences:
+        try:
+            bench.store.add_experience(replace(experience, origin={**experience.origin, **environment}))
+        except InvalidRecord as failure:
+            log.warning("a lesson is not kept: %s", failure)
 
 
 def _store(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accelopt_compile.cli import cache, demo, doctor, prewarm
+from accelopt_compile.cli import cache, demo, doctor, memory, prewarm
 
 app = typer.Typer(
     name="accelopt",
@@ -39,3 +39,4 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("prewarm")(prewarm.prewarm)
 app.add_typer(cache.app, name="cache")
+app.add_typer(memory.app, name="memory")

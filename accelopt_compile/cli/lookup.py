@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,18 +30,23 @@ def reference_python(workload: Workload, binding: Binding) -> str:
 
 
 def full_ids(store: Store, prefixes: Sequence[str]) -> list[str]:
-    """The ids that start with these characters, each exactly one. Raises UsageError."""
-    known = sorted({record_id for _, _, record_id, _ in store.walk()})
+    """The record ids that start with these characters, each exactly one. Raises UsageError."""
+    known = [record_id for _, _, record_id, _ in store.walk()]
+    return matching(known, prefixes, noun="record", where=store.files.root.named, ls="cache ls")
+
+
+def matching(known: Iterable[str], prefixes: Sequence[str], *, noun: str, where: str, ls: str) -> list[str]:
+    """The ids that start with these characters, each exactly one of the known. Raises UsageError, which names `noun`, `where`
+    was looked and the command that lists them."""
+    ids = sorted(set(known))
     found = []
     for prefix in prefixes:
-        hits = [record_id for record_id in known if record_id.startswith(prefix.lower())]
+        hits = [one for one in ids if prefix and one.startswith(prefix.lower())]
         if not hits:
-            place = store.files.root.named
-            raise UsageError(f"no record {prefix!r} among the {len(known)} in {place}; `accelopt cache ls` lists them")
+            raise UsageError(f"no {noun} {prefix!r} among the {len(ids)} in {where}; `accelopt {ls}` lists them")
         if len(hits) > 1:
-            raise UsageError(
-                f"{prefix!r} is the start of {len(hits)} records ({', '.join(h[:12] for h in hits[:4])}); give more characters"
-            )
+            shown = ", ".join(hit[:12] for hit in hits[:4])
+            raise UsageError(f"{prefix!r} is the start of {len(hits)} {noun}s ({shown}); give more characters")
         found.append(hits[0])
     return found
 

@@ -16,7 +16,7 @@ from accelopt_compile.events import Log
 from accelopt_compile.records import Accepted, Candidate, Rejected, canonical_json, sha256_text
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.expand import Expander, Expansion, warm_starts
-from accelopt_compile.search.memory import Memory, proven_configurations, winner_experience
+from accelopt_compile.search.memory import Memory, placed, proven_configurations, winner_experience
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.recorded import RecordedProposer
 from accelopt_compile.search.selection import Group, elitist_beam, paper_beam, speed, teaching_pairs
@@ -184,8 +184,12 @@ class _Run:
 
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""
-        lesson = winner_experience(self.task, self.candidates[0], self._best()) if self.candidates else None
-        self.memory.add([lesson] if lesson is not None else [], capacity=self.settings.memory_capacity)
+        lesson = None
+        if self.candidates:
+            seed, best = self.candidates[0], self._best()
+            if (lesson := winner_experience(self.task, seed, best)) is not None:
+                lesson = placed(lesson, slow=seed, fast=best, plan=best.plan, run=self.name, round=str(self.rounds_done))
+                self.memory.add([lesson], capacity=self.settings.memory_capacity)
         final = decide(self.candidates, self.settings, self.trials, self._full_verdict)
         told = (
             reason
@@ -252,8 +256,13 @@ class _Run:
     def _learn(self, call: str, expansions: list[Expansion]) -> None:
         groups: list[Group] = [e.group() for e in expansions]
         pairs = teaching_pairs(groups, self.settings.lessons_per_round)
-        lessons = self.proposer.lessons(self.task, [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)])
-        self.memory.add([lesson for lesson in lessons if lesson is not None], capacity=self.settings.memory_capacity)
+        told = self.proposer.lessons(self.task, [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)])
+        lessons = [
+            placed(lesson, slow=pair.slow, fast=pair.fast, plan=pair.plan, run=self.name, round=call)
+            for lesson, pair in zip(told, pairs, strict=True)
+            if lesson is not None
+        ]
+        self.memory.add(lessons, capacity=self.settings.memory_capacity)
 
     def _full_verdict(self, candidate: Candidate, verdict: Accepted | Rejected) -> None:
         if isinstance(verdict, Accepted) and wins(verdict, self.settings):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from accelopt_compile.records import Candidate, Experience, KernelSource
+from accelopt_compile.records import Candidate, Experience, KernelSource, Plan
 from accelopt_compile.search.selection import HELPED, relative
 from accelopt_compile.search.task import SearchTask
 
@@ -55,7 +55,8 @@ class Memory:
         self.prior, self._recent, self._gained = tuple(prior), tuple(recent), tuple(gained)
 
     def recall(self, task: SearchTask) -> tuple[Experience, ...]:
-        """What the planner is shown: this run's newest first, then earlier runs' by `promise`."""
+        """What there is to plan by: this run's newest first, then earlier runs' by `promise`. `recall.shown` chooses from
+        it for a prompt."""
         if not task.settings.use_prior:
             return self._recent[::-1]
         ranked = sorted(((promise(task, e), -i, e) for i, e in enumerate(self.prior)), key=lambda r: (-r[0], -r[1]))
@@ -74,6 +75,11 @@ def similarity(task: SearchTask, experience: Experience) -> float:
     else:
         near = _ANOTHER_FAMILY * max(_UNRELATED, _shared_words(experience.family, task.family))
     return near * (1.0 if experience.arch == task.arch else _ANOTHER_ARCH)
+
+
+def related(task: SearchTask, experience: Experience) -> bool:
+    """Whether it is of the task's workload or family, on whatever architecture."""
+    return experience.workload == task.workload.digest or experience.family == task.family
 
 
 def promise(task: SearchTask, experience: Experience) -> float:
@@ -106,7 +112,7 @@ def proven_configurations(task: SearchTask, experiences: Sequence[Experience]) -
     """
     best: dict[tuple[tuple[str, str], ...], dict[str, tuple[float, Experience]]] = {}
     for experience in experiences:
-        configured = experience.structure or experience.tunables
+        configured = by_template(experience) and (experience.structure or experience.tunables)
         if not experience.helped or not configured or (weight := promise(task, experience)) <= 0:
             continue
         by_workload = best.setdefault(tuple(sorted(experience.structure.items())), {})
@@ -123,13 +129,19 @@ def proven_configurations(task: SearchTask, experiences: Sequence[Experience]) -
     return tuple(sorted(found, key=lambda c: (-c.weight, sorted(c.structure.items()))))
 
 
+def by_template(experience: Experience) -> bool:
+    """Whether templates rendered both kernels, as far as is known. What a model or a person wrote is no configuration, also
+    when its numbers have the names of ours."""
+    return all(experience.origin.get(name, "seed") in ("seed", "mutation") for name in ("slow_by", "fast_by"))
+
+
 def known_tunables(task: SearchTask, experiences: Sequence[Experience], source: KernelSource) -> list[dict[str, int]]:
     """Tunables that were good for kernels like `source`, most promising first, each valid for it and listed once.
     Kernels that share more of its structure count for more."""
     weights: dict[tuple[tuple[str, int], ...], float] = {}
     for experience in experiences:
         values = fitted(source, experience.tunables)
-        if not experience.tunables or not task.backend.valid(source, values):
+        if not experience.tunables or not by_template(experience) or not task.backend.valid(source, values):
             continue
         key = tuple(sorted(values.items()))
         weight = promise(task, experience) * agreement(experience.structure, source.structure) ** 2
@@ -167,29 +179,57 @@ def _most_supported(weighted: Sequence[tuple[float, Mapping[str, int]]]) -> dict
     return dict(max(sorted(support.items()), key=lambda item: item[1])[0])
 
 
+# ---------------------------------------------------------------- whole searches, and where lessons are from
+
+
 def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Experience | None:
-    """The whole way from the seed to the best kernel as one experience, for warm starts; None when it gained nothing."""
+    """The whole way from the seed to the best kernel as one experience, for warm starts; None when it gained nothing. A
+    kernel that no template wrote is told of in words alone."""
     gain = relative(best, seed)
     if best.id == seed.id or gain <= HELPED:
         return None
+    told = Experience(
+        backend=task.backend.name,
+        family=task.family,
+        arch=task.arch,
+        workload=task.workload.digest,
+        change={},
+        helped=True,
+        speedup=gain,
+        lesson="",
+        slow=seed.source.text,
+        fast=best.source.text,
+    )
+    if not best.source.rendered:
+        plan = shortened(best.plan.text if best.plan is not None else "none")
+        lesson = f"Best of a search on {task.family}: the kernel written for plan '{plan}', {gain:.2f}x the seed."
+        return replace(told, title=f"Best on {task.family}: {shortened(plan, 80)}", lesson=lesson)
     grammar = task.backend.grammar(task.workload)
     before, after = filled(grammar, seed.source.structure), filled(grammar, best.source.structure)
     change = {f"structure.{name}": value for name, value in after.items() if before[name] != value}
     choices = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in change.items()) or "the seed's structure"
     numbers = ", ".join(f"{name}={value}" for name, value in best.tunables.items())
-    return Experience(
-        backend=task.backend.name,
-        family=task.family,
-        arch=task.arch,
-        workload=task.workload.digest,
-        change=change,
-        helped=True,
-        speedup=gain,
-        lesson=f"Best of a search on {task.family}: {choices}"
-        + (f" with {numbers}" if numbers else "")
-        + f", {gain:.2f}x the seed.",
-        slow=seed.source.text,
-        fast=best.source.text,
-        structure=after,
-        tunables=dict(best.tunables),
-    )
+    configuration = f"{choices} with {numbers}" if numbers else choices
+    lesson = f"Best of a search on {task.family}: {configuration}, {gain:.2f}x the seed."
+    return replace(told, change=change, lesson=lesson, structure=after, tunables=dict(best.tunables))
+
+
+def placed(lesson: Experience, *, slow: Candidate, fast: Candidate, plan: Plan | None, run: str, round: str) -> Experience:
+    """The lesson with what the loop knows of where it is from; what its author said of himself stays."""
+    facts = {
+        "run": run,
+        "round": round,
+        "slow_candidate": str(slow.id),
+        "fast_candidate": str(fast.id),
+        "source": fast.source.digest,
+        "slow_by": slow.source.origin,
+        "fast_by": fast.source.origin,
+    }
+    told = {"plan": shortened(plan.text, 2000)} if plan is not None else {}
+    return replace(lesson, origin={**lesson.origin, **told, **facts})
+
+
+def shortened(text: str, limit: int = 300) -> str:
+    """The text in one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -178,7 +178,8 @@ def tried_from(data: Any) -> Tried:
 def experience_json(e: Experience) -> dict[str, Any]:
     texts = {name: getattr(e, name) for name in ("backend", "family", "arch", "workload", "lesson", "slow", "fast")}
     numbers = {"helped": e.helped, "speedup": e.speedup}
-    return {**texts, **numbers, "change": dict(e.change), "structure": dict(e.structure), "tunables": dict(e.tunables)}
+    given = {"title": e.title, "origin": dict(e.origin)}
+    return {**texts, **numbers, **given, "change": dict(e.change), "structure": dict(e.structure), "tunables": dict(e.tunables)}
 
 
 def experience_from(data: Any) -> Experience:
@@ -190,6 +191,8 @@ def experience_from(data: Any) -> Experience:
         change=_texts(data["change"]),
         structure=_texts(data["structure"]),
         tunables=_numbers(data["tunables"]),
+        title=str(data.get("title", "")),
+        origin=_texts(data.get("origin", {})),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from accelopt_cache import layout, prune
 from accelopt_cache.builds import Builds
 from accelopt_cache.claims import Claims, Holder
-from accelopt_cache.experience_store import ExperienceStore
+from accelopt_cache.experience_store import ExperienceStore, StoredExperience
 from accelopt_cache.files import Files
 from accelopt_cache.graph_store import GraphStore, ProgressStore
 from accelopt_cache.record_store import RecordStore
@@ -94,8 +94,22 @@ class Store(RecordStore):
         self._graphs.put(digest, data)
 
     def experiences(self, backend: str, family: str | None = None, arch: str | None = None) -> tuple[Experience, ...]:
-        """Experiences of a backend, newest first."""
+        """Experiences of a backend, newest first; those whose kernel is out of service are left out."""
         return self._experiences.find(backend, family, arch)
+
+    def memory(
+        self, backend: str | None = None, family: str | None = None, arch: str | None = None
+    ) -> tuple[StoredExperience, ...]:
+        """All experiences as they are stored, newest first, withdrawn ones marked."""
+        return self._experiences.entries(backend, family, arch)
+
+    def experience_ids(self) -> list[str]:
+        """The id of every experience."""
+        return list(self._experiences.ids())
+
+    def remove_experience(self, experience_id: str) -> bool:
+        """Forget an experience; True when there was one."""
+        return self._experiences.remove(experience_id)
 
     def add_experience(self, experience: Experience) -> str:
         """Keep an experience (once); its id."""

@@ -31,6 +31,7 @@ RECORDS, BLOBS, WORKLOADS = "v1/records", "v1/blobs/sha256", "v1/workloads"
 GRAPHS, MEMORY, PROGRESS = "v1/graphs", "v1/memory", "v1/runs/progress"
 RUNS, QUARANTINE, TOMBSTONES = "v1/runs", "v1/quarantine", "v1/tombstones"
 LOCKS, TMP, BUILDS = "v1/locks", "v1/tmp", "v1/builds"
+WITHDRAWN = "v1/withdrawn"
 
 WINNER, BASELINE = ".json", ".baseline.json"
 """Suffixes of record files: the outcome is in the name, so that a listing alone tells the winners."""
@@ -115,6 +116,11 @@ def run(run_id: str, file: str = "") -> str:
 def tombstone(record_id: str) -> str:
     """The mark of a removed record."""
     return f"{TOMBSTONES}/{safe(record_id)}.json"
+
+
+def withdrawn(sha: str) -> str:
+    """The mark of a kernel source that is out of service: what was learned from it is not given out."""
+    return f"{WITHDRAWN}/{safe(sha)}.json"
 
 
 def lock(workload_digest: str, target: str) -> str:

@@ -42,6 +42,7 @@ _KINDS = (
     layout.RUNS,
     layout.QUARANTINE,
     layout.TOMBSTONES,
+    layout.WITHDRAWN,
     layout.LOCKS,
     layout.TMP,
     layout.BUILDS,
@@ -142,7 +143,8 @@ class _Sweep:
 
     def unused(self, age_s: float) -> None:
         """Everything that was not used for `age_s` seconds; what it referred to goes with it."""
-        kinds = [kind for kind in _KINDS if kind not in (layout.LOCKS, layout.TOMBSTONES, layout.BLOBS, layout.WORKLOADS)]
+        lasting = (layout.LOCKS, layout.TOMBSTONES, layout.WITHDRAWN, layout.BLOBS, layout.WORKLOADS)
+        kinds = [kind for kind in _KINDS if kind not in lasting]
         for entry in list(self.entries.values()):
             if entry.age_s > age_s and any(_in(entry, kind) for kind in kinds):
                 self._drop(entry.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 
 from accelopt_cache import durable, layout, record_codec
@@ -39,6 +40,8 @@ class RecordStore:
         if source is not None:
             on_disk = self.files.write(layout.blob(durable.sha256(source)), source) and on_disk
         self.files.remove(layout.tombstone(record_id))
+        if source is not None and record.rung == "device":  # a kernel is put once it is proven; its lessons count again
+            self.files.remove(layout.withdrawn(durable.sha256(source)))
         if on_disk:
             self.files.write(name, data)
         else:  # others must not see a record without its source
@@ -88,11 +91,23 @@ class RecordStore:
         return any(removed)
 
     def quarantine(self, record_id_or_path: str | Path, reason: str) -> bool:
-        """Take a record (by id) or any file of the store (by path) out of service; True when there was one."""
+        """Take a record (by id) or any file of the store (by path) out of service; True when there was one. The kernel of
+        a readable record is marked, so that nothing learned from it is given out; a damaged one says nothing of its kernel."""
         names = self.places(str(record_id_or_path)) or self._inside(record_id_or_path)
         for name in names:
+            self._withdraw(name, reason)
             self.files.quarantine(name, reason)
         return bool(names)
+
+    def _withdraw(self, name: str, reason: str) -> None:
+        place = name.removeprefix(layout.RECORDS + "/").split("/")
+        split = layout.split_record(place[-1])
+        if len(place) != 4 or split is None:
+            return  # not a record
+        record = self.peek(place[1], place[2], *split)
+        if record is not None and record.source is not None:
+            mark = {"reason": reason, "record": split[0], "since": datetime.now(timezone.utc).isoformat(timespec="seconds")}
+            self.files.write(layout.withdrawn(record.source.digest), durable.encode(mark))
 
     def verify_entry(self, record_id: str) -> str | None:
         """None when record, source and workload are what their digests say, else what is wrong. Changes nothing."""

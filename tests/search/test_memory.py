@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
-from accelopt_compile.search import Memory, SearchSettings
-from accelopt_compile.search.memory import known_tunables, proven_configurations, similarity
+from accelopt_compile.records import Plan, sha256_text
+from accelopt_compile.search import Memory, SearchSettings, TeachingPair
+from accelopt_compile.search.builtin.planner import plan_steps
+from accelopt_compile.search.builtin.summarizer import lesson_of
+from accelopt_compile.search.memory import known_tunables, proven_configurations, similarity, winner_experience
 from accelopt_compile.search.simulated import simulated_task
-from tests.search.worlds import experience
+from accelopt_compile.search.state import experience_from, experience_json
+from tests.search.worlds import World, candidate, experience
 
 TASK = simulated_task(0)
 
@@ -68,3 +73,56 @@ def test_tunables_known_for_like_structures_come_first_and_only_if_valid() -> No
     invalid = experience(structure=dict(source.structure), tunables={"TILE": 512, "UNROLL": 16})
     found = known_tunables(TASK, [far, invalid, near], source)
     assert [{"TILE": 128, "UNROLL": 4, "GRAIN": 256}, {"TILE": 32, "UNROLL": 1, "GRAIN": 1024}] == found
+
+
+WRITTEN = {"slow_by": "seed", "fast_by": "llm"}
+
+
+def test_a_kernel_that_a_model_wrote_is_no_configuration() -> None:
+    """Neither its numbers, though they have the names of ours, nor a structure that somebody put down for it."""
+    source = TASK.backend.render(TASK.workload, {})
+    written = experience(2.0, structure={"loop": "tiles"}, tunables={"TILE": 16}, origin=WRITTEN)
+    assert () == proven_configurations(TASK, [written])
+    assert [] == known_tunables(TASK, [written], source)
+    kernel = replace(candidate(0, 1.0), source=source, tunables=source.defaults())
+    expected = plan_steps(TASK, kernel, [], 100, random.Random(0))
+    assert expected == plan_steps(TASK, kernel, [written], 100, random.Random(0))
+
+
+def test_the_way_to_a_written_winner_is_told_in_words() -> None:
+    """With the plan and the gain, and without a change, a structure or numbers."""
+    best = replace(candidate(3, 1.8), plan=Plan(text="Keep the row\nin registers."), tunables={"TILE": 16})
+    found = winner_experience(TASK, candidate(0, 1.0), replace(best, source=replace(best.source, origin="llm")))
+    assert found is not None
+    told = "Best of a search on norm: the kernel written for plan 'Keep the row in registers.', 1.80x the seed."
+    assert (told, {}, {}, {}) == (found.lesson, found.change, found.structure, found.tunables)
+    assert ("kernel 0", "kernel 3") == (found.slow, found.fast)
+
+
+def test_the_builtin_summarizer_tells_of_written_kernels_in_words() -> None:
+    """It knows their plan and their speeds, and nothing of their choices."""
+    fast = candidate(1, 1.5)
+    fast = replace(fast, source=replace(fast.source, origin="llm"), tunables={"TILE": 16})
+    pair = TeachingPair(slow=candidate(0, 1.0), fast=fast, plan=Plan(text="Fuse."), helped=True, speedup=1.5)
+    found = lesson_of(TASK, pair)
+    assert found is not None
+    assert ("On norm (cpu), the plan 'Fuse.' made it 1.50x faster.", {}, {}) == (found.lesson, found.change, found.tunables)
+
+
+def test_every_lesson_of_a_run_says_where_it_is_from() -> None:
+    """Run, round, kernels, plan and who wrote them; the source it names is that of its fast kernel."""
+    gained = World().run().experiences
+    assert len(gained) > 3
+    for lesson in gained:
+        assert sha256_text(lesson.fast) == lesson.origin["source"]
+        assert {"run", "round", "plan", "slow_candidate", "fast_candidate", "slow_by", "fast_by"} <= lesson.origin.keys()
+    assert 1 == len({lesson.origin["run"] for lesson in gained})
+
+
+def test_titles_and_origins_survive_a_saved_run_and_old_ones_lack_them() -> None:
+    """The state of a search that was saved before there were any is still read."""
+    lesson = experience(title="Tile the rows", origin={"model": "m", "plan": "p"})
+    saved = experience_json(lesson)
+    assert lesson == experience_from(saved)
+    del saved["title"], saved["origin"]
+    assert experience() == experience_from(saved)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from accelopt_compile.records import Candidate, Experience, Plan
-from accelopt_compile.search.memory import Configuration, agreement, filled, promise, proven_configurations
+from accelopt_compile.search.memory import Configuration, agreement, by_template, filled, promise, proven_configurations
 from accelopt_compile.search.task import SearchTask
 
 _REJECTED = -1.0
@@ -65,7 +65,7 @@ def _worth(
         if tried.plan.change.get(f"structure.{name}") == value:
             worth += (_REJECTED if tried.relative is None else math.log(tried.relative)) / len(tried.plan.change)
     for experience in experiences:
-        direct = experience.change.get(f"structure.{name}") == value
+        direct = by_template(experience) and experience.change.get(f"structure.{name}") == value
         if direct:
             near = 0.5 + 0.5 * agreement(experience.structure, structure)
             worth += (1 if experience.helped else -1) * promise(task, experience) * near / len(experience.change)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from accelopt_compile.records import Candidate, Experience
-from accelopt_compile.search.memory import filled
+from accelopt_compile.search.memory import filled, shortened
 from accelopt_compile.search.proposer import TeachingPair
 from accelopt_compile.search.task import SearchTask
 
@@ -14,8 +15,11 @@ def lesson_of(task: SearchTask, pair: TeachingPair) -> Experience | None:
     """What lies between the two kernels, as an experience; None when they differ in nothing that has a name.
 
     `change` is the change that the plan made (for one that hurt: the change to undo); `structure` and `tunables` are
-    the faster kernel's.
+    the faster kernel's. A pair with a kernel that no template wrote is told of by its plan, in words alone.
     """
+    if not (pair.slow.source.rendered and pair.fast.source.rendered):
+        plan = f"the plan '{shortened(pair.plan.text)}'"
+        return _experience(task, pair, f"On {task.family} ({task.arch}), {plan} {_effect(pair)}.")
     plan_from, plan_to = (pair.slow, pair.fast) if pair.helped else (pair.fast, pair.slow)
     before, after = _choices(task, plan_from), _choices(task, plan_to)
     steps = {name: (before[name], value) for name, value in after.items() if name in before and before[name] != value}
@@ -23,19 +27,27 @@ def lesson_of(task: SearchTask, pair: TeachingPair) -> Experience | None:
         steps = {name: step for name, step in steps.items() if name.startswith("structure.")}
     if not steps:
         return None
+    return replace(
+        _experience(task, pair, _sentence(task, steps, pair)),
+        change={name: value for name, (_, value) in steps.items()},
+        structure=filled(task.backend.grammar(task.workload), pair.fast.source.structure),
+        tunables=dict(pair.fast.tunables),
+    )
+
+
+def _experience(task: SearchTask, pair: TeachingPair, lesson: str) -> Experience:
     return Experience(
         backend=task.backend.name,
         family=task.family,
         arch=task.arch,
         workload=task.workload.digest,
-        change={name: value for name, (_, value) in steps.items()},
+        change={},
         helped=pair.helped,
         speedup=pair.speedup,
-        lesson=_sentence(task, steps, pair),
+        lesson=lesson,
         slow=pair.slow.source.text,
         fast=pair.fast.source.text,
-        structure=filled(task.backend.grammar(task.workload), pair.fast.source.structure),
-        tunables=dict(pair.fast.tunables),
+        origin={"proposer": "builtin"},
     )
 
 
@@ -48,5 +60,8 @@ def _choices(task: SearchTask, candidate: Candidate) -> dict[str, str]:
 
 def _sentence(task: SearchTask, steps: Mapping[str, tuple[str, str]], pair: TeachingPair) -> str:
     told = " and ".join(f"{name.partition('.')[2]} from {old} to {new}" for name, (old, new) in steps.items())
-    effect = f"made it {pair.speedup:.2f}x faster" if pair.helped else f"made it {pair.speedup:.2f}x slower: do not"
-    return f"On {task.family} ({task.arch}), {told} {effect}."
+    return f"On {task.family} ({task.arch}), {told} {_effect(pair)}."
+
+
+def _effect(pair: TeachingPair) -> str:
+    return f"made it {pair.speedup:.2f}x faster" if pair.helped else f"made it {pair.speedup:.2f}x slower: do not"
