@@ -6,7 +6,7 @@ Nothing of a language model is imported, and no server is asked, unless the sett
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,13 +17,14 @@ from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.proposer import Proposer
 
 if TYPE_CHECKING:
-    from accelopt_compile.llm.client import Client, Role
+    from accelopt_compile.llm.client import Client, Reply, Request, Role
     from accelopt_compile.llm.spending import Spending
 
 DEFAULT_USD = 0.5
 """What a search may cost where nobody said, and the model's price is known."""
 
 Kind = Literal["builtin", "llm", "both"]
+Tell = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +61,12 @@ def models_of(settings: Settings) -> dict[Role, list[str]]:
     return {role: [m.strip() for m in (own or settings.model or "").split(",") if m.strip()] for role, own in given.items()}
 
 
-def authors_of(settings: Settings, *, calls: Path | None, client: Client | None = None) -> Authors:
+def authors_of(
+    settings: Settings, *, calls: Path | None, client: Client | None = None, tell: Tell | None = None
+) -> Authors:
     """The proposers of one search. Calls are recorded in `calls`, and what it has an answer to is not asked again.
 
-    Another `client` may stand in for the server. Raises InvalidOption (no model, no price under a limit in dollars) and
+    Another `client` may stand in for the server; `tell` hears of each paid call, from any thread. Raises InvalidOption (no model, no price under a limit in dollars) and
     LanguageModelMissing.
     """
     kind = kind_of_authors(settings)
@@ -76,7 +79,8 @@ def authors_of(settings: Settings, *, calls: Path | None, client: Client | None 
     if without := sorted(role for role, names in models.items() if not names):
         raise InvalidOption(f"no model for the {', '.join(without)}: set model=, or {without[0]}_model=")
     spending = spending_of(settings)
-    asked = _recorded(_metered(client or _server(settings), spending), calls, spending, settings)
+    metered = _metered(client or _server(settings), spending)
+    asked = _recorded(metered if tell is None else _Telling(metered, tell), calls, spending, settings)
     return Authors(
         kind=kind,
         proposer=AgentProposer(asked, models=models, effort=settings.llm_effort),
@@ -84,6 +88,19 @@ def authors_of(settings: Settings, *, calls: Path | None, client: Client | None 
         spending=spending,
         prompts={role: f"{prompt(role).version}:{prompt(role).digest[:12]}" for role in models},
     )
+
+
+class _Telling:
+    """A client that tells of each call once it is answered: {"kind": "call", "role", "problem", "tokens", "usd"}."""
+
+    def __init__(self, client: Client, tell: Tell) -> None:
+        self._client, self._tell = client, tell
+
+    def ask(self, request: Request) -> Reply:
+        reply = self._client.ask(request)
+        tokens = reply.usage.prompt + reply.usage.completion
+        self._tell({"kind": "call", "role": request.role, "problem": reply.problem, "tokens": tokens, "usd": reply.usd})
+        return reply
 
 
 def spending_of(settings: Settings) -> Spending:
@@ -95,7 +112,7 @@ def spending_of(settings: Settings) -> Spending:
     unknown = sorted({m for names in models_of(settings).values() for m in names if prices.of(m) is None})
     if settings.budget_usd is not None and unknown:
         raise InvalidOption(
-            f"budget_usd={settings.budget_usd:g} needs the price of {', '.join(unknown)}: give prices=FILE, or budget_tokens= instead"
+            f"budget_usd={settings.budget_usd:g} needs the price of {', '.join(unknown)}: give prices=FILE, or budget_tokens="
         )
     usd = settings.budget_usd if settings.budget_usd is not None or unknown else DEFAULT_USD
     return Spending(prices=prices, usd=usd, tokens=settings.budget_tokens)

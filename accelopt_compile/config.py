@@ -75,7 +75,7 @@ class Settings:
     summarizer_model: str | None = _setting(None, "model of the summarizer (default: model)")
     base_url: str | None = _setting(None, "address of the OpenAI-compatible server (default: OPENAI_BASE_URL, then OpenAI's)")
     api: str = _setting("auto", "which API the server is asked by", choices=("auto", "chat", "responses"))
-    budget_usd: float | None = _setting(None, "dollars that one search may cost; needs prices. None: 0.50 where they are known", low=0)
+    budget_usd: float | None = _setting(None, "dollars that one search may cost; None: 0.50 where prices are known", low=0)
     budget_tokens: int | None = _setting(None, "tokens that one search may take, prompts and answers together", low=1)
     prices: str | None = _setting(None, "JSON file with prices of models, in USD per million tokens")
     llm_deadline_s: float = _setting(600.0, "seconds after which a call of the model has failed, retries included", low=1)

@@ -83,7 +83,7 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
 
 def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, place: Place) -> Tuned:
     started = time.monotonic()
-    authors = authors_of(bench.settings, calls=place.calls)
+    authors = authors_of(bench.settings, calls=place.calls, tell=bench.watch)
     try:
         result = _search(bench, _task(bench, workload, binding), authors, budget, place)
     except SearchInterrupted as interrupt:
@@ -173,9 +173,7 @@ def _remember(bench: Bench, result: SearchResult) -> None:
             log.warning("a lesson is not kept: %s", failure)
 
 
-def _store(
-    bench: Bench, workload: Workload, binding: Binding, result: SearchResult, authors: Authors, place: Place
-) -> Record:
+def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult, authors: Authors, place: Place) -> Record:
     best = result.best
     run = {} if place.run is None else {"run": place.run.id}
     record = Record(

@@ -14,14 +14,20 @@ from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, 
 from accelopt_compile.search.builtin.summarizer import lesson_of
 from accelopt_compile.search.executor import executor_prompt, source_in
 from accelopt_compile.search.fixer import fixer_prompt
+from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.planner import planner_prompt, plans_in
 from accelopt_compile.search.proposer import Call, NoSource, TeachingPair
+from accelopt_compile.search.recall import shown, token_budget
 from accelopt_compile.search.summarizer import lesson_in, summarizer_prompt
 from accelopt_compile.search.task import SearchTask
 from accelopt_compile.search.together import together
 
 MAX_TOKENS: Mapping[Role, int] = {"planner": 8192, "executor": 16384, "fixer": 16384, "summarizer": 4096}
 """Longest answer of each role, reasoning included. It is what a budget keeps back for a call, so it is no larger than needed."""
+
+
+LESSON_TOKENS = token_budget(6000)
+"""What lessons may take of a planner's prompt, which is about so long without them (C++, a seed of 80 lines)."""
 
 
 class AgentProposer:
@@ -43,6 +49,9 @@ class AgentProposer:
     ) -> None:
         self._client, self._models, self._max_tokens, self._effort = client, models, max_tokens, effort
         self.trouble = ""
+
+    def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
+        return shown(task, memory, LESSON_TOKENS)
 
     def plan(
         self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call

@@ -1,9 +1,9 @@
-"""What an author reads: the workload, a kernel's profile, what was tried, what was learned. Text only; nothing is decided here."""
+"""What an author reads: the workload, a kernel's profile, what was tried. Text only; nothing is decided here."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, evaluate_dim
 from accelopt_compile.reference import reference_source
@@ -20,7 +20,8 @@ def workload_text(task: SearchTask) -> str:
     w = task.workload
     tensors = [_tensor(f"tensors[{n}] = i{n}", spec) for n, spec in enumerate(w.inputs)]
     tensors += [_tensor(f"tensors[{len(w.inputs) + n}] = output {n}", spec) for n, spec in enumerate(w.output_specs)]
-    over = [f"output {out} lies over input {given}: an element may be written once all that needs it was read" for out, given in w.aliases]
+    rule = "an element may be written once all that needs it was read"
+    over = [f"output {out} lies over input {given}: {rule}" for out, given in w.aliases]
     sizes = ", ".join(f"sizes[{n}] = {name} = {task.binding[name]}" for n, name in enumerate(w.symbols)) or "no symbols"
     return "\n".join(
         [
@@ -81,15 +82,3 @@ def _tensor(name: str, spec: TensorSpec) -> str:
 def _baseline(timing: Timing) -> str:
     best = min(timing.baselines_us, key=lambda name: timing.baselines_us[name])
     return f"{timing.baselines_us[best]:.1f} ({best})"
-
-
-def fitting(texts: Sequence[str], tokens: int) -> list[str]:
-    """The first texts that fit, at four characters a token."""
-    kept: list[str] = []
-    left = 4 * tokens
-    for text in texts:
-        if len(text) > left:
-            break
-        kept.append(text)
-        left -= len(text)
-    return kept

@@ -25,7 +25,7 @@ from accelopt_compile.search.stopping import decide, stop_reason, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Evaluator, Trials
 
-Progress: TypeAlias = Callable[[SearchState], None]
+Progress: TypeAlias = Callable[[SearchState], object]
 """Told the state after every round; saving it is what makes a search resumable in another process."""
 
 _EXHAUSTED = "nothing left to try"
@@ -211,13 +211,14 @@ class _Run:
         for slot, parent in enumerate(parents):
             if not expander.spent:
                 call = f"{prefix}{self.rounds_done}/{slot}"
-                expansions += expander.evaluate(proposer.think(call, expander.task(), parent, self.memory.recall(self.task)))
+                experiences = proposer.recall(self.task, self.memory)
+                expansions += expander.evaluate(proposer.think(call, expander.task(), parent, experiences))
         return expansions
 
     def _concurrently(self, expander: Expander) -> list[Expansion]:
         """All parents at once; while their plans and attempts are being thought of, the companion's are evaluated."""
         parents = [(f"{self.rounds_done}/{slot}", parent) for slot, parent in enumerate(self.beam)]
-        thinking = self.proposer.start(expander.task(), parents, self.memory.recall(self.task))
+        thinking = self.proposer.start(expander.task(), parents, self.proposer.recall(self.task, self.memory))
         filled = [] if self.companion is None else self._in_turn(expander, self.companion, "fill/")
         left_s = self.budget.remaining_s
         if expander.spent or not thinking.done(None if math.isinf(left_s) else left_s):

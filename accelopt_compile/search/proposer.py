@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected
 from accelopt_compile.search.task import SearchTask
+
+if TYPE_CHECKING:
+    from accelopt_compile.search.memory import Memory  # which imports `selection`, and that TeachingPair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,10 @@ class Proposer(Protocol):
     @property
     def trouble(self) -> str:
         """Why asking further is pointless (a key refused, money spent), or ""."""
+        ...
+
+    def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
+        """The experiences that `plan` is to be given, in this order."""
         ...
 
     def plan(

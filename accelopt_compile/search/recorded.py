@@ -14,6 +14,7 @@ from typing import Any
 
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected, source_from_json
+from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.proposer import Call, NoSource, Proposer, TeachingPair
 from accelopt_compile.search.state import experience_from, experience_id, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
@@ -67,6 +68,9 @@ class RecordedProposer:
     @property
     def trouble(self) -> str:
         return self._proposer.trouble
+
+    def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
+        return self._proposer.recall(task, memory)
 
     def call(self, name: str) -> Call:
         """The call of that name, with its own chance."""

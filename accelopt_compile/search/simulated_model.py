@@ -30,7 +30,7 @@ class SimulatedModel:
         if request.role in ("planner", "executor") and rng.random() < self.faults:
             text = rng.choice(["", "I cannot do that.", "```python\nprint(1)\n```", text[: len(text) // 2], '{"plans": [7]}'])
         usage = Usage(prompt=(len(request.system) + len(request.user)) // 4, completion=max(1, len(text) // 4))
-        return Reply(text=text, problem="" if text else "empty", detail="" if text else "no text", usage=usage, model=request.model)
+        return Reply(text=text, problem="" if text else "empty", usage=usage, model=request.model)
 
     def _planner(self, request: Request, rng: random.Random) -> str:
         now = _choices(request.user)
@@ -49,7 +49,7 @@ class SimulatedModel:
 
     def _executor(self, request: Request, rng: random.Random) -> str:
         step = request.user.partition("## Step")[2]
-        choices = _choices(request.user) | {name: value for name, value in _STEP.findall(step)[:1]}
+        choices = _choices(request.user) | dict(_STEP.findall(step)[:1])
         return f"Here it is.\n```text\n{_kernel(choices)}```\n"
 
     def _fixer(self, request: Request, rng: random.Random) -> str:

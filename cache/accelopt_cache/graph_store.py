@@ -28,6 +28,10 @@ class GraphStore:
             return None
         return self.files.read(name, lambda data: _document(data, version=GRAPH_VERSION, graph=digest))
 
+    def digests(self) -> tuple[str, ...]:
+        """Of all graphs that are stored, sorted."""
+        return tuple(sorted(name.removesuffix(".json") for name in self.files.names(layout.GRAPHS)))
+
     def put(self, digest: str, data: dict[str, Any]) -> None:
         """Replace the document of a graph. Raises InvalidRecord for what is not plain JSON."""
         self.files.write(layout.graph(digest), durable.seal(data, version=GRAPH_VERSION, graph=digest))

@@ -89,6 +89,10 @@ class Store(RecordStore):
         """What is known of a captured graph, or None."""
         return self._graphs.get(digest)
 
+    def graphs(self) -> tuple[str, ...]:
+        """The digests of all graphs that something is known of."""
+        return self._graphs.digests()
+
     def put_graph(self, digest: str, data: dict[str, Any]) -> None:
         """Keep what is known of a captured graph. Plain JSON, else InvalidRecord."""
         self._graphs.put(digest, data)

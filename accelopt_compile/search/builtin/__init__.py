@@ -8,6 +8,7 @@ from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, 
 from accelopt_compile.search.builtin.executor import render_attempts
 from accelopt_compile.search.builtin.planner import plan_steps
 from accelopt_compile.search.builtin.summarizer import lesson_of
+from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.proposer import Call, NoSource, TeachingPair
 from accelopt_compile.search.task import SearchTask
 
@@ -20,6 +21,9 @@ class BuiltinProposer:
 
     concurrent = False
     trouble = ""
+
+    def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
+        return memory.recall(task)
 
     def plan(
         self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call
