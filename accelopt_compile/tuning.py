@@ -21,6 +21,7 @@ from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
+from accelopt_compile.wording import said_once
 
 log = logging.getLogger("accelopt_compile.tuning")
 
@@ -72,7 +73,7 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
             _store(bench, workload, binding, interrupt.result)
         raise
     except AccelOptError as failure:
-        return Tuned(record=None, reason=f"search failed: {failure}", seconds=time.monotonic() - started)
+        return Tuned(record=None, reason=said_once(f"search failed: {failure}"), seconds=time.monotonic() - started)
     seconds = time.monotonic() - started
     if not result.candidates and not result.rejected:
         return Tuned(record=None, reason=result.reason, seconds=seconds)
@@ -152,25 +153,3 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
 def judged(verdict: Accepted) -> dict[str, str]:
     """Under which guard a kernel was judged: what a record keeps of it."""
     return {name: str(verdict.features.get(name, "not made")) for name in ("object_screen", "walls")}
-
-
-_SHAPELESS = {
-    "reshape",
-    "permute",
-    "expand",
-    "slice",
-    "select",
-    "convert_element_type",
-    "clone",
-    "full",
-    "iota",
-    "cat",
-    "unsqueeze",
-}
-
-
-def operators(workload: Workload, limit: int = 6) -> str:
-    """The workload's computing operators in short, in order of first use: "pow mean add rsqrt mul"."""
-    names = dict.fromkeys(node.op.split(".")[1] for node in workload.nodes)
-    kept = [n for n in names if n not in _SHAPELESS] or list(names)
-    return " ".join(kept[:limit]) + (f" +{len(kept) - limit}" if len(kept) > limit else "")
