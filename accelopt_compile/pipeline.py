@@ -32,8 +32,9 @@ from accelopt_compile.outcomes import CompileReport, RegionReport
 from accelopt_compile.records import Record, bucket_distance, sha256_text
 from accelopt_compile.search.budget import Budget, allot
 from accelopt_compile.sites import Site, document, from_document, sites_of
-from accelopt_compile.tuning import Bench, operators, tune
+from accelopt_compile.tuning import Bench, tune
 from accelopt_compile.winners import Winner, winner_of
+from accelopt_compile.wording import operators, plural, said_once
 
 log = logging.getLogger("accelopt_compile.pipeline")
 
@@ -193,7 +194,7 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
     together = sha256_text(" ".join(s.workload.digest for s in hottest))
     with bench.store.claim(together, bench.target) as mine:  # one process is enough; the others can already search
         if mine:
-            log.info("compiling the baselines of %d regions", len(hottest))
+            log.info("compiling %s in advance", plural(len(hottest), "baseline"))
             tasks = [(s.workload, s.binding) for s in hottest]
             prepare_baselines(tasks, threads=bench.threads, seconds=PREPARE_SHARE * budget.remaining_s)
 
@@ -347,7 +348,7 @@ def _report(
         count=site.count,
         binding=dict(site.binding),
         outcome=outcome,
-        reason=reason,
+        reason=said_once(reason),
         seconds=seconds,
         speedup=0.0 if timing is None else timing.speedup,
         kernel_us=0.0 if timing is None else timing.kernel_us,

@@ -25,6 +25,7 @@ from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
+from accelopt_compile.wording import said_once
 
 log = logging.getLogger("accelopt_compile.tuning")
 
@@ -78,7 +79,7 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
         with _place(bench, workload, binding) as place:
             return _tuned(bench, workload, binding, budget, place)
     except AccelOptError as failure:
-        return Tuned(record=None, reason=f"search failed: {failure}", seconds=time.monotonic() - started)
+        return Tuned(record=None, reason=said_once(f"search failed: {failure}"), seconds=time.monotonic() - started)
 
 
 def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, place: Place) -> Tuned:
@@ -225,25 +226,3 @@ def _ending(outcome: str, result: SearchResult, authors: Authors, record: Record
 def judged(verdict: Accepted) -> dict[str, str]:
     """Under which guard a kernel was judged: what a record keeps of it."""
     return {name: str(verdict.features.get(name, "not made")) for name in ("object_screen", "walls")}
-
-
-_SHAPELESS = {
-    "reshape",
-    "permute",
-    "expand",
-    "slice",
-    "select",
-    "convert_element_type",
-    "clone",
-    "full",
-    "iota",
-    "cat",
-    "unsqueeze",
-}
-
-
-def operators(workload: Workload, limit: int = 6) -> str:
-    """The workload's computing operators in short, in order of first use: "pow mean add rsqrt mul"."""
-    names = dict.fromkeys(node.op.split(".")[1] for node in workload.nodes)
-    kept = [n for n in names if n not in _SHAPELESS] or list(names)
-    return " ".join(kept[:limit]) + (f" +{len(kept) - limit}" if len(kept) > limit else "")

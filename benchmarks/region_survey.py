@@ -22,7 +22,7 @@ from accelopt_compile.evaluate.evaluate import open_evaluator
 from accelopt_compile.graph_pass import choice, signature_of
 from accelopt_compile.partition import Region, nested, partition
 from accelopt_compile.records import Accepted, Binding, Workload
-from accelopt_compile.tuning import operators
+from accelopt_compile.wording import operators
 from benchmarks.region_cases import Case
 
 

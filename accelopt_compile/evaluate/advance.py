@@ -14,6 +14,7 @@ from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
 from accelopt_compile.records import Workload
+from accelopt_compile.wording import region, said_once
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,6 @@ def _compile(child: Child, workload: Workload, binding: Mapping[str, int], *, th
     try:
         return int(bool(child.request(message, max(5.0, seconds)).get("inductor")))
     except (ChildFailed, EvaluatorDied) as failure:
-        log.info("a baseline was not compiled in advance: %s", failure)
+        log.info("the baseline of region %s was not compiled in advance: %s", region(workload), said_once(str(failure)))
         child.close()
         return 0

@@ -21,6 +21,7 @@ from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
 from accelopt_compile.records import Workload
+from accelopt_compile.wording import region, said_once
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,9 @@ class Crew:
                 self.inductor_failure, self._nursery = failure.what, None
             self._preparing = None
             if not self._inductor:
-                log.warning("no Inductor baseline, eager only: %s", self.inductor_failure)
+                log.warning(
+                    "region %s has no Inductor baseline, eager only: %s", region(self.workload), said_once(self.inductor_failure)
+                )
         return self._inductor
 
     # ------------------------------------------------------------ the others

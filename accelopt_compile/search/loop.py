@@ -28,7 +28,8 @@ from accelopt_compile.search.trials import BudgetSpent, Evaluator, Trials
 Progress: TypeAlias = Callable[[SearchState], object]
 """Told the state after every round; saving it is what makes a search resumable in another process."""
 
-_EXHAUSTED = "nothing left to try"
+_EXHAUSTED = "nothing is left to try"
+_INTERRUPTED = "it was interrupted"
 
 
 class SearchInterrupted(KeyboardInterrupt):
@@ -75,7 +76,7 @@ def search(
             reason = run.round() or run.stop()
         return run.close(reason)
     except KeyboardInterrupt as interrupt:
-        raise SearchInterrupted(run.result("interrupted", winner=run.winner)) from interrupt
+        raise SearchInterrupted(run.result(_INTERRUPTED, winner=run.winner)) from interrupt
 
 
 class _Run:
@@ -127,10 +128,11 @@ class _Run:
         try:
             verdict = next(verdicts)
         except BudgetSpent:
-            return f"{self.trials.spent}, before the seed was evaluated"
+            return f"{self.trials.spent} before the seed was evaluated"
         if not isinstance(verdict, Accepted):
-            told = f"{verdict.stage.value}: {verdict.reason}" if isinstance(verdict, Rejected) else "it was evaluated before"
-            return f"the seed was rejected: {told}"
+            if isinstance(verdict, Rejected):
+                return f"the seed was rejected at {verdict.stage.value}: {verdict.reason}"
+            return "the seed was evaluated before"
         seed = Candidate(id=0, parent=None, plan=None, source=source, tunables=source.defaults(), verdict=verdict)
         self.candidates.append(seed)
         expansions = expander.take(seed, warm, verdicts) if self.stop() is None else []
@@ -191,11 +193,7 @@ class _Run:
                 lesson = placed(lesson, slow=seed, fast=best, plan=best.plan, run=self.name, round=str(self.rounds_done))
                 self.memory.add([lesson], capacity=self.settings.memory_capacity)
         final = decide(self.candidates, self.settings, self.trials, self._full_verdict)
-        told = (
-            reason
-            if final.winner is not None
-            else f"no winner, because {final.because if self.candidates else reason} ({reason})"
-        )
+        told = reason if final.winner is not None else _no_winner(final.because if self.candidates else "", reason)
         learned = None if lesson is None else experience_json(lesson)
         won = None if final.winner is None else final.winner.id
         self.log.append("stop", search=self.name, reason=told, winner=won, lesson=learned)
@@ -339,6 +337,11 @@ class _Run:
             seconds=self._used_s,
             experiences=self.memory.gained,
         )
+
+
+def _no_winner(because: str, stopped: str) -> str:
+    """Why there is no winner; and why no further round was tried, where that is another reason."""
+    return f"no winner, because {because}; the search stopped because {stopped}" if because else f"no winner, because {stopped}"
 
 
 def _search_name(task: SearchTask, seed: int) -> str:

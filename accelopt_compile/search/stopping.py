@@ -9,6 +9,7 @@ from accelopt_compile.records import Accepted, Candidate, Rejected
 from accelopt_compile.search.selection import speed
 from accelopt_compile.search.task import SearchSettings
 from accelopt_compile.search.trials import Duplicate, Trials
+from accelopt_compile.wording import is_or_are, plural
 
 _ROOFLINE_BROKEN = 1.05
 """A kernel faster than the roofline by more than this says that the roofline is no bound here, so nothing stops for it."""
@@ -20,18 +21,19 @@ _NO_CHANCE = 0.97
 def stop_reason(
     settings: SearchSettings, *, best: Candidate, roofline_us: float, rounds_done: int, flat_rounds: int, spent: str | None
 ) -> str | None:
-    """Why no further round should start, or None. `roofline_us` is the device's least time for the workload, 0 if unknown."""
+    """Why no further round should start, as what may follow "the search stopped because", or None.
+    `roofline_us` is the device's least time for the workload, 0 if unknown."""
     share = roofline_us / best.verdict.timing.kernel_us if best.verdict.timing.kernel_us > 0 else 0.0
     if settings.stop_at_roofline is not None and settings.stop_at_roofline <= share <= _ROOFLINE_BROKEN:
         return f"the best kernel reaches {share:.0%} of the roofline"
     if spent is not None:
         return spent
     if rounds_done >= settings.rounds:
-        return f"all {settings.rounds} rounds are done"
+        return f"{plural(rounds_done, 'round')} {is_or_are(rounds_done)} done, the most it may take"
     if settings.hopeless_after and rounds_done >= settings.hopeless_after and speed(best) < settings.hopeless_below:
-        return f"hopeless: {speed(best):.2f}x the baseline after {rounds_done} rounds"
+        return f"the best kernel still runs at {speed(best):.2f}x the baseline after {plural(rounds_done, 'round')}"
     if settings.patience and flat_rounds >= settings.patience:
-        return f"no improvement for {flat_rounds} rounds"
+        return f"{plural(flat_rounds, 'round')} brought no improvement"
     return None
 
 
@@ -70,7 +72,7 @@ def decide(
             continue
         report(candidate, verdict)
         if isinstance(verdict, Rejected):
-            because = f"kernel {candidate.id} was rejected in full: {verdict.stage.value}: {verdict.reason}"
+            because = f"kernel {candidate.id} was rejected at {verdict.stage.value} in full: {verdict.reason}"
         elif wins(verdict, settings):
             return Final(winner=replace(candidate, verdict=verdict))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
+from dataclasses import dataclass
 from pathlib import Path
 
 from accelopt_cache import durable, layout, record_codec
@@ -15,6 +16,25 @@ from accelopt_compile.records import Binding, Record, Workload
 
 USE_STAMP_S = 3600.0
 """A served record is stamped as used at most this often."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A file that is not what its name says. `part` is empty for the record itself."""
+
+    file: str
+    reason: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"its {self.part} {self.file}: {self.reason}" if self.part else self.reason
+
+
+_DAMAGE = (DamagedEntry, InvalidRecord, RecursionError, OverflowError)
+
+
+def _said(failure: BaseException) -> str:
+    return str(failure) or type(failure).__name__
 
 
 class RecordStore:
@@ -90,13 +110,17 @@ class RecordStore:
         removed = [self.files.remove(place) for place in places]
         return any(removed)
 
-    def quarantine(self, record_id_or_path: str | Path, reason: str) -> bool:
-        """Take a record (by id) or any file of the store (by path) out of service; True when there was one. The kernel of
-        a readable record is marked, so that nothing learned from it is given out; a damaged one says nothing of its kernel."""
+    def quarantine(self, record_id_or_path: str | Path, reason: str, *, word: str = "failed", diagnosis: str = "") -> bool:
+        """Take a record (by id), with a source or workload that is not what its name says, or any file of the store (by path)
+        out of service; True when there was one. `word` says in the file's name why, a note beside it says the rest. The kernel
+        of a readable record is marked, so that nothing learned from it is given out; a damaged one says nothing of its kernel."""
         names = self.places(str(record_id_or_path)) or self._inside(record_id_or_path)
+        also = [f for f in self.faults(str(record_id_or_path)) if f.file not in names and self.files.exists(f.file)]
         for name in names:
             self._withdraw(name, reason)
-            self.files.quarantine(name, reason)
+            self.files.quarantine(name, reason, word=word, diagnosis=diagnosis)
+        for fault in also:
+            self.files.quarantine(fault.file, fault.reason, quiet=True)
         return bool(names)
 
     def _withdraw(self, name: str, reason: str) -> None:
@@ -109,23 +133,54 @@ class RecordStore:
             mark = {"reason": reason, "record": split[0], "since": datetime.now(timezone.utc).isoformat(timespec="seconds")}
             self.files.write(layout.withdrawn(record.source.digest), durable.encode(mark))
 
+    def quarantined(self, start: str) -> list[tuple[Path, str]]:
+        """(place, reason) of each quarantined file whose record, source or workload has an id with this start."""
+        return self.files.quarantined(start)
+
     def verify_entry(self, record_id: str) -> str | None:
         """None when record, source and workload are what their digests say, else what is wrong. Changes nothing."""
+        faults = self.faults(record_id)
+        if faults:
+            return f"{record_id}: {faults[0]}"
+        return None if self.places(record_id) else f"{record_id}: not in the store"
+
+    def faults(self, record_id: str) -> list[Fault]:
+        """Each file of a record that is not what its name says: its own, its source's, its workload's. Changes nothing."""
+        return [fault for place in self.places(record_id) for fault in self._faults(place, record_id)]
+
+    def _faults(self, place: str, record_id: str) -> list[Fault]:
+        *_, workload, target, name = place.split("/")
+        split = layout.split_record(name)
+        found = []
         try:
-            places = list(self.places(record_id))
-            for place in places:
-                *_, workload, target, name = place.split("/")
-                split = layout.split_record(name)
-                data = self.files.load(place)
-                if split is None or data is None:
-                    return f"{place}: not readable"
-                self._decode(data, workload, target, *split, peek=True)
-                text = self.files.load(layout.workload(workload))
-                if text is not None:
-                    _parse_workload(text, workload)
-        except (DamagedEntry, InvalidRecord, RecursionError, OverflowError) as failure:
-            return f"{record_id}: {failure}"
-        return None if places else f"{record_id}: not in the store"
+            data = self.files.load(place)
+            if split is None or data is None:
+                return [Fault(file=place, reason="not readable")]
+            value = record_codec.parse(data, record_id)
+            sha = record_codec.source_digest(value)
+        except _DAMAGE as failure:
+            return [Fault(file=place, reason=_said(failure))]
+        for part, file, check in (
+            ("source", "" if sha is None else layout.blob(sha), lambda: sha is None or self._blob(sha)),
+            ("workload", layout.workload(workload), lambda: self._held_workload(workload)),
+        ):
+            try:
+                check()
+            except _DAMAGE as failure:
+                found.append(Fault(file=file, reason=_said(failure), part=part))
+        if any(fault.part == "source" for fault in found):
+            return found
+        try:
+            self._decode(data, workload, target, *split, peek=True)
+        except _DAMAGE as failure:
+            found.insert(0, Fault(file=place, reason=_said(failure)))
+        return found
+
+    def _held_workload(self, digest: str) -> None:
+        """Raises DamagedEntry or InvalidRecord for a stored workload that is not what its name says."""
+        text = self.files.load(layout.workload(digest))
+        if text is not None:
+            _parse_workload(text, digest)
 
     # ------------------------------------------------------------ workloads, sources
 
@@ -197,7 +252,7 @@ class RecordStore:
         try:
             data = self.files.load(layout.record(workload, target, record_id, outcome))
             return None if data is None else self._decode(data, workload, target, record_id, outcome, peek=True)
-        except (DamagedEntry, InvalidRecord, RecursionError, OverflowError):
+        except _DAMAGE:
             return None
 
     def _decode(self, data: bytes, workload: str, target: str, record_id: str, outcome: str, peek: bool = False) -> Record:
@@ -210,16 +265,23 @@ class RecordStore:
         """The kernel text of a blob. Raises DamagedEntry naming it; unless `peek`, a damaged blob is quarantined."""
         name = layout.blob(sha)
         try:
-            data = self.files.load(name)
-            if data is not None and durable.sha256(data) != sha:
-                raise DamagedEntry("its digest is not its name")
+            return self._blob(sha)
         except DamagedEntry as failure:
             if not peek:
                 self.files.quarantine(name, str(failure), quiet=True)
             raise DamagedEntry(f"its source {name}: {failure}") from failure
+
+    def _blob(self, sha: str) -> str:
+        """The text of a blob. Raises DamagedEntry."""
+        data = self.files.load(layout.blob(sha))
         if data is None:
-            raise DamagedEntry(f"its source {name} is missing")
-        return data.decode()
+            raise DamagedEntry("it is missing")
+        if durable.sha256(data) != sha:
+            raise DamagedEntry("its digest is not its name")
+        try:
+            return data.decode()
+        except UnicodeDecodeError as failure:
+            raise DamagedEntry("it is no UTF-8 text") from failure
 
     def _inside(self, path: str | Path) -> list[str]:
         """The store's name for a path given absolute, or relative to the root; empty for anything outside or absent."""

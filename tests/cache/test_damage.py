@@ -246,3 +246,73 @@ def test_a_damaged_format_file_is_written_anew(store: Store, root: Path, text: s
     (root / "FORMAT").write_text(text)
     assert (winner(),) == Store.open(root).winners(workload().digest, TARGET)
     assert 1 == json.loads((root / "FORMAT").read_text())["format"]
+
+
+def quarantine_notes(root: Path) -> dict[str, dict[str, str]]:
+    """What the note beside each quarantined file says, by the place that the file had."""
+    notes = [json.loads(p.read_text()) for p in (root / "v1" / "quarantine").glob("*.note")]
+    return {note["was"]: note for note in notes}
+
+
+@pytest.mark.parametrize("kind", ["records", "blobs", "workloads"])
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, empty, directory, link_out])
+def test_what_is_damaged_goes_to_quarantine_with_its_record(store: Store, root: Path, damage: Damage, kind: str) -> None:
+    """By id, the record and the source or workload whose bytes are not what its name says; nothing that is sound."""
+    name = store.put(winner(), workload())
+    record, path = only(root / "v1" / "records"), only(root / "v1" / kind)
+    damage(path)
+    assert store.quarantine(name, store.verify_entry(name) or "", word="damaged")
+    gone = {str(p.relative_to(root)) for p in (record, path)}
+    assert gone == set(quarantine_notes(root))
+    assert not any(os.path.lexists(p) for p in (record, path))
+    store.put(winner(), workload())
+    assert store.verify_entry(name) is None
+
+
+def test_a_sound_source_stays_when_its_record_is_refused(store: Store, root: Path) -> None:
+    """Another record may name the same text."""
+    store.quarantine(store.put(winner(), workload()), "wrong result", word="numerics")
+    assert only(root / "v1" / "blobs") and only(root / "v1" / "workloads")
+    assert 1 == len(quarantine_notes(root))
+
+
+@pytest.mark.parametrize("read", ["winners", "verify"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_note_says_why_and_what_to_do(store: Store, root: Path, damage: Damage, read: str) -> None:
+    """However it came there; the file's name carries its old name and one word."""
+    name = store.put(winner(), workload())
+    damage(only(root / "v1" / "records"))
+    if read == "winners":
+        assert () == store.winners(workload().digest, TARGET)
+    else:
+        store.quarantine(name, store.verify_entry(name) or "", word="damaged")
+    (note,) = quarantine_notes(root).values()
+    assert note["reason"] and note["diagnosis"] and "prewarm" in note["next"]
+    ((place, reason),) = store.quarantined(name[:12])
+    assert (f"{name}.damaged.json", note["reason"]) == (place.name, reason)
+
+
+def test_a_name_in_quarantine_is_short_and_its_reason_is_kept_whole(store: Store, root: Path) -> None:
+    """Reasons hold paths, digests and what a compiler printed: none of that goes into a name, all of it into the note."""
+    reason = "its source v1/blobs/sha256/ab/abc: /tmp/secret" * 20
+    name = store.put(winner())
+    for word in ("failed", "Not/A Word", "failed"):
+        store.put(winner())
+        store.quarantine(name, reason, word=word, diagnosis="line 3: use a loop")
+    names = sorted(place.name for place, _ in store.quarantined(""))
+    assert [f"{name}.damaged.json", f"{name}.failed.json"] == [names[0], names[2]]
+    assert names[1].startswith(f"{name}.failed-") and len(names[1]) == len(name) + len(".failed-01234567.json")
+    assert {(reason, "line 3: use a loop")} == {(n["reason"], n["diagnosis"]) for n in quarantine_notes(root).values()}
+
+
+def test_a_source_that_is_no_text_is_a_miss(store: Store, root: Path) -> None:
+    """Under its right digest: the digest of bytes says nothing of what they are."""
+    store.put(winner(), workload())
+    path, blob = only(root / "v1" / "records"), only(root / "v1" / "blobs")
+    data = b"\xff\xfe"
+    (root / "v1" / "blobs" / "sha256" / sha256(data)[:2]).mkdir(exist_ok=True)
+    (root / "v1" / "blobs" / "sha256" / sha256(data)[:2] / sha256(data)).write_bytes(data)
+    text = path.read_bytes().replace(blob.name.encode(), sha256(data).encode())
+    path.unlink()
+    (path.parent / f"{sha256(text)}.json").write_bytes(text)
+    assert () == store.winners(workload().digest, TARGET)

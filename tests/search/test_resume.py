@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_the_state_and_can_be_resumed() -> None:
         world.run()
     assert isinstance(caught.value, SearchInterrupted)
     result = caught.value.result
-    assert (None, "interrupted", 30) == (result.best, result.reason, result.evaluated)
+    assert (None, "it was interrupted", 30) == (result.best, result.reason, result.evaluated)
     resumed = World(settings=SETTINGS, log=world.log)
     assert expected == resumed.run(resume=world.states[-1])
 

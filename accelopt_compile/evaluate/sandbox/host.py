@@ -51,7 +51,7 @@ class Child:
     that the child is gone."""
 
     def __init__(self, birth: Birth, forker: Forker | None = None) -> None:
-        self._limits = birth.limits
+        self._limits, self._role = birth.limits, birth.role
         self._output = bytearray()
         self._printed = 0
         self._pending = b""
@@ -162,16 +162,20 @@ class Child:
                 self._take_output()
         self.alive = False
         status = self._closer()
-        what = what or _describe(status if isinstance(status, int) else 0)
+        what = what or _describe(status if isinstance(status, int) else 0, self._role)
         raise ChildFailed(what, timed_out=timed_out, output=self._output.decode(errors="replace")[-4000:])
 
 
-def _describe(status: int) -> str:
+def _describe(status: int, role: str) -> str:
+    """How a process ended. Only a runner has a kernel in it, to be named as the cause."""
+    crashed, ended = "its process crashed", "its process ended"
+    if role == "runner":
+        crashed, ended = "the kernel crashed the process", "the kernel ended the process"
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
-        return f"the kernel crashed the process ({name})"
-    return f"the kernel ended the process (exit code {os.waitstatus_to_exitcode(status)})"
+        return f"{crashed} ({name})"
+    return f"{ended} (exit code {os.waitstatus_to_exitcode(status)})"
 
 
 class _Process:

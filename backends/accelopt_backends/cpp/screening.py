@@ -2,6 +2,7 @@
 
 Lists of what is allowed wherever that is possible: directives, pragmas, attributes, reserved names, builtins, declarations of
 functions from elsewhere. What these miss (state at namespace scope that was hidden in a macro, say) is in the object to see.
+How deep and how long a source may be stands in `extent`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from accelopt_backends.base import Refusal
 from accelopt_backends.cpp.allowed import ENTRY, FUNCTIONS, MACRO, MATH, MEMORY
+from accelopt_backends.cpp.extent import excesses
 from accelopt_backends.cpp.source_text import Code, read
 from accelopt_compile.records import KernelSource
 
@@ -117,7 +119,7 @@ def screen(source: KernelSource) -> Sequence[Refusal]:
 @functools.lru_cache(maxsize=64)
 def _screened(text: str) -> Sequence[Refusal]:
     code = read(text)
-    checks = (_directives, _names, _attributes, _declarations, _patterns)
+    checks = (_directives, _names, _attributes, _declarations, _patterns, excesses)
     found = [*code.faults, *(one for check in checks for one in itertools.islice(check(code), MOST))]
     if not found and not _ENTRY.search(code.text):
         hint = f'define extern "C" int {ENTRY}(void* const*, const int64_t*, int64_t)'
