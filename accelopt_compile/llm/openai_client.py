@@ -18,14 +18,12 @@ from accelopt_compile.errors import InvalidOption
 from accelopt_compile.llm.address import is_openai, normalised
 from accelopt_compile.llm.client import Reply, Request
 from accelopt_compile.llm.dialect import Api, Dialect, learned, parameters
-from accelopt_compile.llm.redaction import checked_key, key_from_environment, redact, redact_reply
-from accelopt_compile.llm.replies import Answer, model_ids, read_answer
+from accelopt_compile.llm.redaction import DETAIL_LENGTH, checked_key, key_from_environment, redact, redact_body, redact_reply
+from accelopt_compile.llm.replies import Answer, read_answer, read_models
 from accelopt_compile.llm.retrying import Policy, retry_after_s, wait_before_retry
 from accelopt_compile.llm.transport import Fault, Send, Transport, require_sdk
 
 __all__ = ["Models", "OpenAIClient", "key_from_environment"]
-
-_LIST_REQUEST = Request(role="planner", model="", system="", user="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +85,10 @@ class OpenAIClient:
         """What GET /models says, asked once, within the deadline."""
         _import_sdk()
         got = self._transport.exchange(lambda sdk: sdk.models.with_raw_response.list(), left_s=self._deadline_s)
-        ids = model_ids(got) if isinstance(got, Answer) and got.status == 200 else None
-        if ids is not None:
-            return Models(ids=ids)
-        detail = got.detail if isinstance(got, Fault) else read_answer(got, _LIST_REQUEST).detail
-        return Models(reason=redact(f"{self.base_url}/models: {detail or 'no list of models'}", self._key))
+        listed = got.detail if isinstance(got, Fault) else read_models(self._redacted(got))
+        if isinstance(listed, tuple):
+            return Models(ids=listed)
+        return Models(reason=redact(f"{self.base_url}/models: {listed}", self._key)[:DETAIL_LENGTH])
 
     def close(self) -> None:
         """Close idle connections; the client stays usable."""
@@ -127,8 +124,11 @@ class OpenAIClient:
 
     def _reply(self, got: Answer | Fault, request: Request) -> Reply:
         if isinstance(got, Answer):
-            return read_answer(got, request)
+            return read_answer(self._redacted(got), request)
         return Reply(problem=got.problem, detail=f"{self.base_url}: {got.detail}")
+
+    def _redacted(self, answer: Answer) -> Answer:
+        return replace(answer, body=redact_body(answer.body, self._key))
 
 
 def _import_sdk() -> None:

@@ -14,6 +14,7 @@ NO_KEY = "EMPTY"
 
 KEY_VARIABLES = ("ACCELOPT_API_KEY", "OPENAI_API_KEY")
 MARK = "[key]"
+DETAIL_LENGTH = 600
 
 _LIKE_A_KEY = re.compile(r"(?i)(?:\bbearer\s+|authorization\W{1,4}(?:bearer\s+|basic\s+)?)[^\s\"',}]+|\bsk-[\w*.-]{6,}")
 _SHORTEST_IN_TEXT = 8
@@ -42,8 +43,18 @@ def redact(text: str, key: str) -> str:
 
 def redact_reply(reply: Reply, key: str) -> Reply:
     """The reply with no key in it. In the answer itself only this very key is looked for: a kernel is not to be changed."""
-    safe = replace(reply, detail=redact(reply.detail, key))
-    if key == NO_KEY or len(key) < _SHORTEST_IN_TEXT:
+    # Cut here, not before: the half of a key that a cut leaves is not found.
+    safe = replace(reply, detail=redact(reply.detail, key)[:DETAIL_LENGTH])
+    if not _is_long(key):
         return safe
     named = {name: getattr(safe, name).replace(key, MARK) for name in ("text", "model", "request_id")}
     return replace(safe, **named)
+
+
+def redact_body(body: bytes, key: str) -> bytes:
+    """The body of an answer without the key, before any part of it is quoted."""
+    return body.replace(key.encode(), MARK.encode()) if _is_long(key) else body
+
+
+def _is_long(key: str) -> bool:
+    return key != NO_KEY and len(key) >= _SHORTEST_IN_TEXT

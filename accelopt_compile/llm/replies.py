@@ -18,7 +18,6 @@ from typing import Any
 from accelopt_compile.llm.client import Reply, Request, Usage
 
 CHARACTERS_PER_TOKEN = 4
-DETAIL_LENGTH = 600
 
 _BY_STATUS = {
     400: "bad_request",
@@ -94,12 +93,16 @@ def estimated_tokens(text: str) -> int:
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
-def model_ids(answer: Answer) -> tuple[str, ...] | None:
-    """The names in an answer to GET /models, None where it is no such list."""
+def read_models(answer: Answer) -> tuple[str, ...] | str:
+    """The names in an answer to GET /models, or why it has none."""
     body = _json(answer.body)
-    listed = body.get("data") if isinstance(body, dict) else None
+    if answer.status != 200:
+        return f"HTTP {answer.status}: {error_of(answer)[0]}"
+    if not isinstance(body, dict):
+        return _what_it_is(answer)
+    listed = body.get("data")
     if not isinstance(listed, list):
-        return None
+        return "the answer has no list of models"
     return tuple(_clean(entry["id"]) for entry in listed if isinstance(entry, dict) and isinstance(entry.get("id"), str))
 
 
@@ -118,7 +121,7 @@ def _chat(body: Mapping[str, Any]) -> tuple[Reply, str]:
     if text is None:
         return Reply(problem="malformed", detail=f"the content is a {type(message['content']).__name__}, not text"), unseen
     if isinstance(refusal, str) and refusal:
-        return Reply(text=text, problem="refusal", detail=_clean(refusal)[:DETAIL_LENGTH]), unseen
+        return Reply(text=text, problem="refusal", detail=_clean(refusal)), unseen
     if ended == "content_filter":
         return Reply(text=text, problem="refusal", detail="the endpoint's content filter cut the answer off"), unseen
     if ended == "error":
@@ -139,7 +142,7 @@ def _responses(body: Mapping[str, Any]) -> tuple[Reply, str]:
     why = details.get("reason") if isinstance(details, dict) else None
     if refusals or why == "content_filter":
         detail = _clean(" ".join(refusals)) or "the endpoint's content filter cut the answer off"
-        return Reply(text=text, problem="refusal", detail=detail[:DETAIL_LENGTH]), ""
+        return Reply(text=text, problem="refusal", detail=detail), ""
     if body.get("status") not in ("completed", "incomplete", None):
         return Reply(text=text, problem="server", detail=f"the endpoint's answer is {body.get('status')!r:.80}"), ""
     return _finished(text, "", cut=body.get("status") == "incomplete"), ""
@@ -196,7 +199,7 @@ def _error_reply(status: int, message: str, code: str, headers: Mapping[str, str
         where = headers.get("location", "").partition("?")[0]
         message = f"it redirects to {_clean(where)!r}, which is not followed; set base_url to where it is"
     hint = "; is the address right?" if status == 404 and not says_model_missing(message, code) else ""
-    return Reply(problem=problem, detail=f"HTTP {status}: {message}"[:DETAIL_LENGTH] + hint)
+    return Reply(problem=problem, detail=f"HTTP {status}: {message}" + hint)
 
 
 def _named(reply: Reply, body: Mapping[str, Any], answer: Answer) -> Reply:

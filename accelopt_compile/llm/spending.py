@@ -92,6 +92,7 @@ class Spending:
             if ticket not in self._in_flight:
                 return reply.usd
             self._in_flight.discard(ticket)
+            reply = _within(ticket, reply)
             price = self._prices.of(ticket.request.model)
             usd = None if price is None else price.usd(reply.usage)
             self._ledger.add(ticket.request.role, ticket.request.model, total_of(replace(reply, usd=usd)))
@@ -167,7 +168,16 @@ class MeteredClient:
         finally:
             # A client that raises breaks its promise; its reservation must not block the others for ever.
             usd = self._spending.settle(ticket, reply)
-        return replace(reply, usd=usd)
+        return replace(_within(ticket, reply), usd=usd)
+
+
+def _within(ticket: Ticket, reply: Reply) -> Reply:
+    """The reply with an estimate that is no more than could have been: a guess must not break the limit that it is under."""
+    usage = reply.usage
+    if not usage.estimated:
+        return reply
+    prompt, completion = min(usage.prompt, ticket.prompt), min(usage.completion, ticket.completion)
+    return replace(reply, usage=replace(usage, prompt=prompt, completion=completion))
 
 
 def _bytes(request: Request) -> int:

@@ -160,7 +160,7 @@ def _fault(failure: BaseException, connecting: bool) -> Fault:
         return Fault(problem="malformed", detail=f"the body cannot be read: {unreadable}")
     said = next((str(c) for c in causes[1:] if str(c)), str(failure))
     problem = "connection" if connecting else "bad_request"
-    return Fault(problem=problem, detail=f"{type(causes[min(1, len(causes) - 1)]).__name__}: {said}"[:400])
+    return Fault(problem=problem, detail=f"{type(causes[min(1, len(causes) - 1)]).__name__}: {said}")
 
 
 def _bounding_hook(httpx: Any, line: _Line, most_bytes: int) -> Callable[[Any], None]:

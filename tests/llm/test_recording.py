@@ -1,0 +1,162 @@
+"""Calls on disk: resumed, replayed, counted, damaged."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from accelopt_compile.errors import DamagedEntry
+from accelopt_compile.llm.client import FATAL, Reply, Request, Usage
+from accelopt_compile.llm.prices import Price, Prices
+from accelopt_compile.llm.recording import ANSWERED, RecordingClient, ReplayClient, recorded_spending
+from accelopt_compile.llm.retrying import RETRIED
+from accelopt_compile.llm.scripted import ScriptedClient
+from accelopt_compile.llm.spending import MeteredClient, Spending
+
+REQUEST = Request(role="planner", model="m", system="s", user="Plan.", call="0/0/0")
+ANSWER = Reply(text="Fuse. \U0001f600\0", usage=Usage(prompt=10, cached=3, completion=5), usd=0.25, seconds=1.5, model="m-1")
+SILENT = ScriptedClient(lambda _: pytest.fail("was asked"))
+
+
+def record(path: Path, *replies: Reply) -> None:
+    left = list(replies)
+    client = RecordingClient(ScriptedClient(lambda _: left.pop(0)), path, clock=lambda: 7.0)
+    for number in range(len(replies)):
+        client.ask(replace(REQUEST, call=str(number)))
+
+
+def test_a_line_holds_the_call(tmp_path: Path) -> None:
+    """One JSON object a line, with the key it is found by and digests of what was read and written."""
+    path = tmp_path / "calls" / "llm.jsonl"
+    assert ANSWER == RecordingClient(ScriptedClient(lambda _: ANSWER), path, clock=lambda: 7.0).ask(REQUEST)
+    (line,) = path.read_text().splitlines()
+    data = json.loads(line)
+    assert ["key", "at_s", "request", "prompt_digest", "reply", "reply_digest"] == list(data)
+    assert (REQUEST.key, 7.0, REQUEST.prompt_digest, "Plan.") == (
+        data["key"],
+        data["at_s"],
+        data["prompt_digest"],
+        data["request"]["user"],
+    )
+    assert ANSWER == Reply.from_json(data["reply"])
+
+
+def test_a_recorded_answer_is_not_asked_again(tmp_path: Path) -> None:
+    """Resumed, the run gets the very reply; another call with the same prompt is another request."""
+    path = tmp_path / "llm.jsonl"
+    RecordingClient(ScriptedClient(lambda _: ANSWER), path).ask(REQUEST)
+    resumed = RecordingClient(SILENT, path)
+    assert ANSWER == resumed.ask(REQUEST)
+    assert 1 == len(path.read_text().splitlines())
+    assert "new" == RecordingClient(ScriptedClient(lambda _: "new"), path).ask(replace(REQUEST, call="0/0/1")).text
+
+
+PROBLEMS = sorted(ANSWERED - {""} | FATAL | RETRIED | {"malformed", "bad_request"})
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_what_the_model_did_not_say_is_asked_again(tmp_path: Path, problem: str) -> None:
+    """On resuming, the endpoint's troubles are tried anew, and the model's own word stands. A replay is what happened."""
+    path = tmp_path / "llm.jsonl"
+    failed = Reply(problem=problem, detail="why")
+    RecordingClient(ScriptedClient(lambda _: failed), path).ask(REQUEST)
+    assert failed == ReplayClient(path).ask(REQUEST)
+    expected = failed if problem in ANSWERED else ANSWER
+    assert expected == RecordingClient(ScriptedClient(lambda _: ANSWER), path).ask(REQUEST)
+    assert expected == ReplayClient(path).ask(REQUEST)
+
+
+def test_a_replay_asks_nobody(tmp_path: Path) -> None:
+    """What is not in the recording is a problem, fatal, that names the call."""
+    path = tmp_path / "llm.jsonl"
+    record(path, ANSWER)
+    missing = ReplayClient(path).ask(replace(REQUEST, call="9/9/9"))
+    assert ("not_recorded", True) == (missing.problem, missing.fatal)
+    assert "'9/9/9' of the planner to 'm' is not in it" in missing.detail
+    assert "not_recorded" == ReplayClient(tmp_path / "none.jsonl").ask(REQUEST).problem
+
+
+def test_without_texts_only_digests_are_kept(tmp_path: Path) -> None:
+    """Neither prompt nor answer is in the file; what was spent is; the answer cannot be replayed and is asked again."""
+    path = tmp_path / "llm.jsonl"
+    secret = replace(ANSWER, text="my answer", detail="my answer cut", problem="truncated")
+    RecordingClient(ScriptedClient(lambda _: secret), path, keep_texts=False).ask(replace(REQUEST, user="my model"))
+    assert [] == [word for word in ("my model", "my answer") if word in path.read_text()]
+    assert 0.25 == recorded_spending(path).total().usd
+    asked = replace(REQUEST, user="my model")
+    assert "recorded without its texts" in ReplayClient(path).ask(asked).detail
+    assert "new" == RecordingClient(ScriptedClient(lambda _: "new"), path).ask(asked).text
+
+
+def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
+    """A run that died while it wrote is resumed from its last whole line; readers skip the torn one."""
+    path = tmp_path / "llm.jsonl"
+    record(path, ANSWER, ANSWER)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    assert (1, whole[:-20]) == (recorded_spending(path).total().calls, path.read_bytes())
+    RecordingClient(ScriptedClient(lambda _: ANSWER), path, clock=lambda: 7.0).ask(replace(REQUEST, call="1"))
+    assert whole == path.read_bytes()
+
+
+DAMAGE = {
+    "no JSON": lambda line: b"{" + line,
+    "a list": lambda line: b"[]\n",
+    "another text": lambda line: line.replace(b"Fuse", b"Lose"),
+    "another prompt": lambda line: line.replace(b"Plan.", b"Plot."),
+    "a field missing": lambda line: line.replace(b'"usage"', b'"sausage"'),
+    "no UTF-8": lambda line: b"\xff" + line,
+    "nesting": lambda line: b"[" * 100_000 + b"\n",
+    "an empty line": lambda line: b"\n" + line,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_elsewhere_is_an_error(tmp_path: Path, damage: str) -> None:
+    """A file that is damaged before its last line, or changed, is refused by name and line."""
+    path = tmp_path / "llm.jsonl"
+    record(path, ANSWER, ANSWER)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(DAMAGE[damage](first) + second)
+    for opened in (lambda: RecordingClient(SILENT, path), lambda: ReplayClient(path), lambda: recorded_spending(path)):
+        with pytest.raises(DamagedEntry, match=r"llm\.jsonl: line 1 is not a recorded call"):
+            opened()
+
+
+def test_threads_write_whole_lines_and_ask_once(tmp_path: Path) -> None:
+    """Eight threads with equal requests make one call of each, and every line is whole."""
+    path = tmp_path / "llm.jsonl"
+    asked: list[str] = []
+
+    def script(request: Request) -> str:
+        asked.append(request.call)
+        return request.call * 5000
+
+    client = RecordingClient(ScriptedClient(script), path)
+    requests = [replace(REQUEST, call=str(number % 40)) for number in range(160)]
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(client.ask, requests))
+    assert [request.call * 5000 for request in requests] == [reply.text for reply in replies]
+    assert (40, 40) == (len(asked), recorded_spending(path).total().calls)
+
+
+def test_a_resumed_run_pays_only_for_what_is_new(tmp_path: Path) -> None:
+    """Totals carried from the file and new calls share one limit; what is answered from the file is not paid twice."""
+    path = tmp_path / "llm.jsonl"
+    prices = Prices({"m": Price(prompt=0, cached=0, completion=100.0)})
+    script = ScriptedClient(lambda _: Reply(text="x", usage=Usage(prompt=10, completion=100)))
+
+    def run(calls: int) -> tuple[list[str], float]:
+        spending = Spending(prices=prices, usd=0.035)
+        spending.carry(recorded_spending(path))
+        client = RecordingClient(MeteredClient(script, spending), path)
+        replies = [client.ask(replace(REQUEST, call=str(number), max_tokens=100)) for number in range(calls)]
+        return [reply.problem for reply in replies], spending.usd
+
+    assert (["", ""], pytest.approx(0.02)) == run(2)
+    assert (["", "", "", "budget", "budget"], pytest.approx(0.03)) == run(5)
+    assert (["", "", "", "budget"], pytest.approx(0.03)) == run(4)
