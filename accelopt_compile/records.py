@@ -11,6 +11,7 @@ run-time arguments, so that one kernel serves every size. The values a record wa
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import keyword
@@ -144,7 +145,7 @@ class Workload:
     numerics: tuple[tuple[str, str], ...] = ()
     aliases: tuple[tuple[int, int], ...] = ()
 
-    @property
+    @functools.cached_property  # asked for once an experience, thousands of times a search
     def digest(self) -> str:
         return sha256_text(self.to_text())
 

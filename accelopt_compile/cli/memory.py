@@ -154,7 +154,7 @@ def export(
         str, typer.Option("--format", help="`pairs` (slow, fast, speedup, lesson, ...) or `chat` (messages for fine-tuning).")
     ] = "pairs",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write [default: standard output].")
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write; standard output without it.")
     ] = None,
     min_speedup: Annotated[float, typer.Option(help="Only pairs whose fast kernel is faster by at least this.")] = 1.0,
     backend: BackendOption = None,

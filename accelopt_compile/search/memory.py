@@ -6,6 +6,7 @@ store) are never pushed out by it: they are ranked by how near their work is to 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -87,6 +88,7 @@ def promise(task: SearchTask, experience: Experience) -> float:
     return similarity(task, experience) * math.log(max(experience.speedup, 1.0))
 
 
+@functools.lru_cache(maxsize=1024)  # there are few families and many experiences
 def _shared_words(a: str, b: str) -> float:
     words_a, words_b = (set(re.findall(r"[a-z0-9]+", text.lower())) for text in (a, b))
     union = words_a | words_b

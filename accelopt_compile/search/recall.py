@@ -24,6 +24,9 @@ _CHARACTERS_A_TOKEN = 4
 _FRAME_TOKENS = 8
 """Tokens of the heading and the rule around one lesson."""
 
+_PASSED_OVER = 64
+"""Lessons that did not fit after which the budget counts as used up: a memory may hold tens of thousands."""
+
 _INDEXED = 4000
 """Characters of a lesson that are searched."""
 
@@ -77,12 +80,15 @@ def ranked(task: SearchTask, prior: Sequence[Experience]) -> list[Experience]:
 
 
 def within(experiences: Iterator[Experience] | Sequence[Experience], budget_tokens: int) -> list[Experience]:
-    """As many as fit, in order; one that is too long for what is left is passed over."""
-    kept, left = [], budget_tokens
+    """As many as fit, in order; one that is too long for what is left is passed over, until `_PASSED_OVER` in a row were."""
+    kept: list[Experience] = []
+    left, passed_over = budget_tokens, 0
     for experience in experiences:
         if (cost := tokens_of(experience)) <= left:
             kept.append(experience)
-            left -= cost
+            left, passed_over = left - cost, 0
+        elif (passed_over := passed_over + 1) == _PASSED_OVER:
+            break
     return kept
 
 

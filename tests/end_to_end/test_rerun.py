@@ -21,6 +21,7 @@ from accelopt_cache import Store
 from accelopt_compile.cli import run
 from accelopt_compile.pipeline import Site
 from accelopt_compile.records import KernelSource, Record
+from tests.cache.samples import experience
 from tests.end_to_end.test_proving import scaled
 
 
@@ -65,7 +66,11 @@ def seed_of(site: Site) -> KernelSource:
 
 @pytest.mark.timeout(240)
 def test_what_is_right_stays_and_the_rest_goes_to_quarantine(planted: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Two at a time; exit code 4, one JSON document that names stage and reason; a second run finds nothing wrong."""
+    """Two at a time; exit code 4, one JSON document that names stage and reason; a second run finds nothing wrong. What was
+    learned from the wrong kernel is withdrawn with it."""
+    wrong = next(r.source for i, r in Store.open(readonly=True).iter_records() if i == planted["wrong"])
+    assert wrong is not None
+    Store.open().add_experience(replace(experience(), fast=wrong.text))
     code = run(["cache", "verify", "--all", "--rerun", "--jobs", "2", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert (4, [planted["honest"]], [planted["baseline"]]) == (code, told["proven"], told["intact"])
@@ -84,6 +89,7 @@ def test_what_is_right_stays_and_the_rest_goes_to_quarantine(planted: dict[str, 
     kept = [p.name for p in (store.root / "v1" / "quarantine").iterdir()]
     for name, reason in (("wrong", "rerun-numerics"), ("hostile", "rerun-screen")):
         assert any(entry.startswith(planted[name]) and reason in entry for entry in kept), kept
+    assert ["rerun numerics"] == [entry.withdrawn[:14] for entry in store.memory()]
     assert 0 == run(["cache", "verify", planted["honest"], "--rerun"])
     assert "1 of 1 records: 1 proven" in capsys.readouterr().out
 
