@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import sqlite3
 from collections.abc import Iterator, Sequence
 
 from accelopt_compile.records import Experience
@@ -141,7 +140,11 @@ def by_words(words: Sequence[str], texts: tuple[tuple[str, str], ...]) -> dict[i
 
 @functools.cache
 def has_fts5() -> bool:
-    """Whether this Python's SQLite has full text search."""
+    """Whether this Python has SQLite, and that full text search."""
+    try:
+        import sqlite3
+    except ImportError:
+        return False
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE probe USING fts5(x)")
@@ -155,6 +158,8 @@ def has_fts5() -> bool:
 # A run asks for every parent of every round, with the same words and the same earlier lessons.
 @functools.lru_cache(maxsize=8)
 def _by_bm25(words: tuple[str, ...], texts: tuple[tuple[str, str], ...]) -> dict[int, float]:
+    import sqlite3
+
     connection = sqlite3.connect(":memory:")
     try:
         connection.execute("CREATE VIRTUAL TABLE lessons USING fts5(heading, lesson, tokenize='porter unicode61')")
