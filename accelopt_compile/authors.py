@@ -61,13 +61,11 @@ def models_of(settings: Settings) -> dict[Role, list[str]]:
     return {role: [m.strip() for m in (own or settings.model or "").split(",") if m.strip()] for role, own in given.items()}
 
 
-def authors_of(
-    settings: Settings, *, calls: Path | None, client: Client | None = None, tell: Tell | None = None
-) -> Authors:
+def authors_of(settings: Settings, *, calls: Path | None, client: Client | None = None, tell: Tell | None = None) -> Authors:
     """The proposers of one search. Calls are recorded in `calls`, and what it has an answer to is not asked again.
 
-    Another `client` may stand in for the server; `tell` hears of each paid call, from any thread. Raises InvalidOption (no model, no price under a limit in dollars) and
-    LanguageModelMissing.
+    Another `client` may stand in for the server; `tell` hears of each paid call, from any thread. Raises InvalidOption (no
+    model, no price under a limit in dollars) and LanguageModelMissing.
     """
     kind = kind_of_authors(settings)
     if kind == "builtin":

@@ -25,7 +25,7 @@ from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
-from accelopt_compile.wording import said_once
+from accelopt_compile.wording import operators, said_once
 
 log = logging.getLogger("accelopt_compile.tuning")
 

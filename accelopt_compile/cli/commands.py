@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
-from accelopt_compile.cli import cache, demo, doctor, memory, prewarm
+from accelopt_compile.cli import cache, demo, doctor, memory, prewarm, tune
 
 app = typer.Typer(
     name="accelopt",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # it takes [default: ...] for markup and leaves it out
     pretty_exceptions_enable=False,
     help='Verified faster kernels for the hot regions of a model: torch.compile(model, backend="accelopt").',
 )
@@ -38,5 +39,6 @@ def accelopt(
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("prewarm")(prewarm.prewarm)
+app.command("tune")(tune.tune)
 app.add_typer(cache.app, name="cache")
 app.add_typer(memory.app, name="memory")

@@ -37,7 +37,7 @@ def tune(
     budget_s: Annotated[float, typer.Option(min=1, help="Seconds for each region, thinking included.")] = 1800.0,
     budget_usd: Annotated[float | None, typer.Option(min=0, help="Dollars for each region [default: 0.50 where known].")] = None,
     budget_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens for each region, prompts and answers.")] = None,
-    prices: Annotated[str | None, typer.Option(metavar="FILE", help="JSON with prices of models, USD per million tokens.")] = None,
+    prices: Annotated[str | None, typer.Option(metavar="FILE", help="JSON with models' prices, USD per million tokens.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of a model's regions, hottest first.")] = 1,
     region: RegionOption = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that kernels are timed with.")] = None,
@@ -88,7 +88,8 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
         return [_stored(what, bench)]
     module, inputs = model_of(what, find_factory(what)())
     with out.working(f"capturing {what}"):
-        compiled = api.prewarm(module, inputs, **{**out.settings, "mode": "apply"}).compiles
+        settings: dict[str, Any] = {**out.settings, "mode": "apply"}
+        compiled = api.prewarm(module, inputs, **settings).compiles
     found = [site for one in compiled for site in (sites.from_document(bench.store.graph(one.graph)) or ((), {}))[0]]
     distinct = {site.workload.digest: site for site in sorted(found, key=lambda s: s.cost)}
     hottest = sorted(distinct.values(), key=lambda s: -s.cost)
@@ -120,7 +121,8 @@ def _stored(prefix: str, bench: Any) -> Any:
 def _tuned(bench: Any, site: Any, budget_s: float, out: Output) -> dict[str, Any]:
     from accelopt_compile.search.budget import Budget
     from accelopt_compile.search.loop import SearchInterrupted
-    from accelopt_compile.tuning import operators, tune
+    from accelopt_compile.tuning import tune
+    from accelopt_compile.wording import operators
 
     name = f"{operators(site.workload)} [{binding_text(site.binding)}] {site.workload.digest[:8]}"
     with bench.store.claim(site.workload.digest, bench.target) as mine:

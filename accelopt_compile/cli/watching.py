@@ -22,7 +22,8 @@ class Watching:
 
     def __init__(self, out: Output, name: str, *, budget_s: float) -> None:
         self._out, self._name, self._budget_s, self._began = out, name, budget_s, time.monotonic()
-        self._told_at, self._stack, self._status = self._began, ExitStack(), None
+        self._told_at, self._stack = self._began, ExitStack()
+        self._status: Any = None
         self._round, self._best, self._accepted = 0, 0.0, 0
         self._rejected: Counter[str] = Counter()
         self._calls, self._tokens, self._usd = 0, 0, 0.0

@@ -7,6 +7,7 @@ role, or several that take turns.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from accelopt_compile.llm.client import Client, Reply, Request, Role
@@ -95,4 +96,5 @@ class AgentProposer:
         reply = self._client.ask(request)
         if reply.fatal:
             self.trouble = f"the language model cannot be asked further: {reply.problem}: {reply.detail}"
-        return reply
+        # Half a surrogate pair is no text: it could be neither hashed nor stored nor sent on.
+        return replace(reply, text=reply.text.encode("utf-8", "replace").decode())

@@ -44,12 +44,13 @@ def relative(child: Candidate, parent: Candidate) -> float:
 
 
 def elitist_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:
-    """The `width` fastest of the parents and of each group's fastest kernel, each once; ties go to the older one."""
-    pool = {candidate.id: candidate for candidate in parents}
-    for group in groups:
-        if (fastest := group.fastest) is not None:
-            pool.setdefault(fastest.id, fastest)
-    return tuple(sorted(pool.values(), key=lambda c: (-speed(c), c.id))[:width])
+    """The `width` fastest of the parents and of each group's fastest kernel, each text once, at its best numbers: two
+    tunings of one text would be expanded into the same plans. Ties go to the older one."""
+    pool = [*parents, *(fastest for group in groups if (fastest := group.fastest) is not None)]
+    texts: dict[str, Candidate] = {}
+    for candidate in sorted(pool, key=lambda c: (-speed(c), c.id)):
+        texts.setdefault(candidate.source.digest, candidate)
+    return tuple(texts.values())[:width]
 
 
 def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:

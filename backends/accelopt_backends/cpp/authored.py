@@ -19,7 +19,7 @@ from accelopt_compile.records import KernelSource
 LIBRARY = "//@ library"
 """The line that stands for the library in an author's text."""
 
-MOST_TUNABLES = 8
+MOST_TUNABLES = 16
 MOST_VALUES = 8
 _LARGEST = 1 << 20
 
