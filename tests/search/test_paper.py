@@ -3,6 +3,7 @@ search, agents, memory, fixer and accounting. Worlds are simulated; the loop, th
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -48,10 +49,8 @@ def block(text: str, heading: str) -> str:
 
 def test_beam_plans_samples_and_rounds_are_the_papers() -> None:
     """B, N, K, T: 6/12/2/16 as for NKI in `paper` and `full`, 2/4/2/16 as for Triton by default; each can be set."""
-    dials = [
-        (s.beam_width, s.plans_per_candidate, s.attempts_per_plan, s.rounds)
-        for s in map(SearchSettings.preset, ("paper", "default"))
-    ]
+    presets = [SearchSettings.preset(name) for name in ("paper", "default")]
+    dials = [(s.beam_width, s.plans_per_candidate, s.attempts_per_plan, s.rounds) for s in presets]
     assert [(6, 12, 2, 16), (2, 4, 2, 16)] == dials
     _, result, model = paper_run()
     assert 4 == result.rounds
@@ -86,7 +85,7 @@ def test_the_next_beam_is_the_papers_choice() -> None:
     kernels = {c.id: c for c in result.candidates}
     beams = [tuple(e["beam"]) for e in world.log.events() if e["kind"] == "round"]
     assert (0,) == beams[0]
-    for number, (before, after) in enumerate(zip(beams, beams[1:], strict=False)):
+    for number, (before, after) in enumerate(itertools.pairwise(beams)):
         expected = paper_beam([kernels[i] for i in before], groups_of(world, result, number, before), 3)
         assert tuple(c.id for c in expected) == after
 
@@ -99,7 +98,7 @@ def groups_of(world: World, result: SearchResult, number: int, beam: tuple[int, 
     for earlier in range(number + 1):
         for slot in range(3):
             plans = events.get(("plans", f"{earlier}/{slot}"))
-            for index, plan in enumerate(plans["reply"] if plans else []):
+            for index in range(len(plans["reply"]) if plans else 0):
                 texts = [a["text"] for a in events["attempts", f"{earlier}/{slot}/{index}"]["reply"] if "text" in a]
                 fresh = [t for t in dict.fromkeys(texts) if t not in seen]
                 seen.update(fresh)
@@ -292,7 +291,7 @@ def test_the_fixer_goes_on_until_right_or_its_budget() -> None:
 def test_tokens_and_dollars_are_counted_by_role_and_the_limit_is_hard() -> None:
     """Every role's tokens and price are in the account; a run under a limit ends below it and says so."""
     prices = load_prices()
-    spending = Spending(prices=prices, usd=0.02)
+    spending = Spending(prices=prices, usd=0.002)
     asked: list[Request] = []
 
     def answer(request: Request) -> Reply:
@@ -303,7 +302,7 @@ def test_tokens_and_dollars_are_counted_by_role_and_the_limit_is_hard() -> None:
     models = {role: ["gpt-oss-120b"] for role in ROLES}
     result = World(proposer=AgentProposer(client, models=models), settings=replace(SMALL, rounds=16)).run()
     account = spending.to_json()
-    assert 0 < spending.usd <= 0.02
+    assert 0 < spending.usd <= 0.002
     assert "budget" in result.reason
     assert {"planner", "executor", "summarizer"} <= set(account["roles"])
     assert json.loads(json.dumps(account)) == account
