@@ -76,8 +76,7 @@ def _price(path: Path, name: str, entry: Any) -> Price:
     for key, value in entry.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
             raise _invalid(path, f"{key!r} of {name!r} is {value!r}, not a price")
-    full = {"cached": entry["in"], **entry}
-    return Price(prompt=full["in"], cached=full["cached"], completion=full["out"])
+    return Price(prompt=entry["in"], cached=entry["cached"] if "cached" in entry else entry["in"], completion=entry["out"])
 
 
 def _invalid(path: Path, reason: str) -> InvalidOption:

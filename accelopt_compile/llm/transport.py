@@ -110,8 +110,8 @@ class Transport:
     def _one(self, line: _Line, send: Send, left_s: float) -> Answer | Fault:
         import openai
 
-        httpx = _httpx(openai)
         try:
+            httpx = _httpx(openai)
             sdk = line.opened(lambda: self._new_sdk(openai, httpx, line))
             if line.abandoned:
                 return Fault(problem="timeout", detail="the call is over")
@@ -143,7 +143,9 @@ class Transport:
 
 
 def _httpx(openai: Any) -> Any:
-    return importlib.import_module("httpx2" if hasattr(openai, "DefaultHttpx2Client") else "httpx")
+    """The library that this SDK speaks HTTP with: both may be installed, and openai 2 knows of httpx2 too."""
+    roots = (kind.__module__.partition(".")[0] for kind in openai.DefaultHttpxClient.__mro__)
+    return importlib.import_module(next(root for root in roots if root.startswith("httpx")))
 
 
 def _answer(response: Any) -> Answer:
