@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accelopt_compile.cli import cache, demo, doctor, prewarm
+from accelopt_compile.cli import cache, demo, doctor, prewarm, report, runs
 
 app = typer.Typer(
     name="accelopt",
@@ -38,4 +38,6 @@ def accelopt(
 app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("prewarm")(prewarm.prewarm)
+app.command("report")(report.report)
 app.add_typer(cache.app, name="cache")
+app.add_typer(runs.app, name="runs")

@@ -22,6 +22,7 @@ from accelopt_compile.report.history import (
 )
 from accelopt_compile.report.lineage import Step, steps_of
 from accelopt_compile.report.reading import Call, Learned, RunFiles, Stopped, Trial
+from accelopt_compile.report.wording import endpoint_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,11 @@ class Report:
     name: str
     family: str
     operators: str
-    about: Mapping[str, Any]
+    binding: Mapping[str, int]
+    target: str
+    facts: Mapping[str, str]
+    settings: Mapping[str, Any]
+    environment: Mapping[str, Any]
     outcome: str
     reason: str
     record: str
@@ -90,7 +95,11 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         name=str(about.get("name") or ""),
         family=str(about.get("family") or ""),
         operators=operators if operators not in ("", "?") else str(about.get("name") or ""),
-        about=about,
+        binding=about["binding"],
+        target=about["target"],
+        facts=facts_of(about),
+        settings=about["settings"],
+        environment=about["environment"],
         outcome=outcome_of(files),
         reason=str(result.get("reason") or (stopped.reason if stopped else "")),
         record=str(result.get("record") or ""),
@@ -110,6 +119,17 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         steps=steps_of(files, None if best is None else best.id),
         lessons=tuple(dict.fromkeys(_lessons(files))),
     )
+
+
+def facts_of(about: Mapping[str, Any]) -> dict[str, str]:
+    """What was asked of the run, name by name, but for its settings and its environment."""
+    facts = {name: str(about[name]) for name in ("created", "workload", "proposer")}
+    facts |= {str(role): str(model) for role, model in about["models"].items() if model}
+    if isinstance(url := about.get("base_url"), str) and url:
+        facts["endpoint"] = endpoint_text(url)
+    if isinstance(budget := about.get("budget"), dict):
+        facts |= {f"budget, {name}": str(limit) for name, limit in budget.items() if limit is not None}
+    return facts | {"seed": str(about.get("seed", "-"))}
 
 
 def outcome_of(files: RunFiles) -> str:
