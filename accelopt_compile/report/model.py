@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -88,7 +87,7 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
     stopped = next((e.what for e in reversed(files.events) if isinstance(e.what, Stopped)), None)
     winner = None if stopped is None else stopped.winner
     best = _best(files, winner)
-    dots, costs = dots_of(files), costs_of(files.calls)
+    dots, stages, costs = dots_of(files), stages_of(files), costs_of(files.calls)
     about = files.about
     return Report(
         id=files.id,
@@ -106,13 +105,13 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         best=best,
         roofline=_roofline(about.get("roofline_us"), best),
         evaluated=len(dots),
-        rejected=Counter(s.stage for s in stages_of(files) for _ in range(s.count) if s.stage != "accepted"),
+        rejected={stage.stage: stage.count for stage in stages if stage.stage != "accepted"},
         duplicates=0 if files.state is None else files.state.duplicates,
         seconds=max((seconds for seconds, _ in timed(files)), default=0.0),
         tokens=sum(c.prompt + c.completion for c in costs),
         usd=sum(c.usd for c in costs),
         dots=dots,
-        stages=stages_of(files),
+        stages=stages,
         rounds=rounds_of(files),
         costs=costs,
         calls=files.calls,

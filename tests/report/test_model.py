@@ -36,7 +36,7 @@ def test_the_winner_is_that_of_the_search(store: Store) -> None:
     assert result is not None and report.best is not None
     assert ("winner", True, result["speedup"]) == (report.outcome, report.best.confirmed, report.best.timing.speedup)
     assert ("exp", result["reason"], result["evaluated"]) == (report.operators, report.reason, report.evaluated)
-    assert result["rejected"] == dict(report.rejected)
+    assert result["rejected"] == report.rejected
     assert 100.0 / 15.0 == pytest.approx(report.roofline)
 
 
