@@ -15,7 +15,7 @@ def report(
     run_id: RunArgument,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Where to [default: ./accelopt-<run>.html]."),
+        typer.Option("--output", "-o", metavar="FILE", help="Where to; ./accelopt-<run>.html if not given."),
     ] = None,
     open_it: Annotated[bool, typer.Option("--open", help="Show it in the browser.")] = False,
     as_json: JsonOption = False,

@@ -18,6 +18,9 @@ RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="A run's id, the first characters of it, or `last` (see `accelopt runs ls`).")
 ]
 
+LESSONS_SHOWN = 8
+"""Lessons that `show` prints, the first ones, unless it is to be verbose."""
+
 
 @app.command("ls")
 def ls(
@@ -79,7 +82,7 @@ def show(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     report = load_report(run_id)
     out.result(document(report))
-    for name, value in describe(report):
+    for name, value in describe(report, lessons=None if verbose else LESSONS_SHOWN):
         out.line(f"{name + ':':14} {visible(value)}")
 
 
@@ -112,8 +115,8 @@ def document(report: Report) -> dict[str, Any]:
     return data | {"resumable": report.outcome in ("unfinished", "interrupted")}
 
 
-def describe(report: Report) -> list[tuple[str, str]]:
-    """(name, text) of what a report says, for people."""
+def describe(report: Report, *, lessons: int | None = None) -> list[tuple[str, str]]:
+    """(name, text) of what a report says, for people; of its lessons, so many."""
     from accelopt_compile.report.wording import choices_text, money_text, seconds_text, tokens_text
 
     best = report.best
@@ -138,7 +141,10 @@ def describe(report: Report) -> list[tuple[str, str]]:
         )
         for cost in report.costs
     ]
-    lines += [("lesson", lesson) for lesson in report.lessons]
+    lines += [("no kernel", f"{n} answers: {reason}") for reason, n in report.unwritten]
+    lines += [("lesson", lesson) for lesson in report.lessons[:lessons]]
+    if lessons is not None and len(report.lessons) > lessons:
+        lines.append(("lessons", f"{len(report.lessons) - lessons} more, with --verbose"))
     lines.append(("settings", choices_text(dict(report.settings))))
     lines += [(f"env {name}", str(value)) for name, value in sorted(report.environment.items())]
     return [*lines, ("to go on", resuming(report))]

@@ -18,6 +18,7 @@ from accelopt_compile.report.history import (
     rounds_of,
     stages_of,
     timed,
+    unwritten_of,
 )
 from accelopt_compile.report.lineage import Step, steps_of
 from accelopt_compile.report.reading import Call, Learned, RunFiles, Stopped, Trial
@@ -40,7 +41,8 @@ class Best:
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What a reader gets to know of a run. `outcome` is running, unfinished, or that of the result; `roofline` is the
-    speedup at which the device's least time is reached, None where that is not known; money is in dollars."""
+    speedup at which the device's least time is reached, None where that is not known; `unwritten` says why answers held no
+    kernel; money is in dollars."""
 
     id: str
     name: str
@@ -64,6 +66,7 @@ class Report:
     usd: float
     dots: tuple[Dot, ...]
     stages: tuple[StageCount, ...]
+    unwritten: tuple[tuple[str, int], ...]
     rounds: tuple[RoundLine, ...]
     costs: tuple[RoleCost, ...]
     calls: tuple[Call, ...]
@@ -112,6 +115,7 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         usd=sum(c.usd for c in costs),
         dots=dots,
         stages=stages,
+        unwritten=unwritten_of(files),
         rounds=rounds_of(files),
         costs=costs,
         calls=files.calls,

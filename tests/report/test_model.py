@@ -185,6 +185,26 @@ def test_a_state_whose_candidates_are_out_of_order_is_refused(store: Store, chan
         read_run(run)
 
 
+def test_a_round_that_was_replayed_is_one_round(store: Store) -> None:
+    """A process that dies between logging a round and saving its state leaves the next one to log it again."""
+    run = searched(store, small())
+    rounds = [r.name for r in reported(run).rounds]
+    lines = run.events_path.read_text().splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"kind":"round"' in line and '"round":2' in line)
+    run.events_path.write_text("".join([*lines[: place + 1], lines[place], *lines[place + 1 :]]))
+    assert ["open", "1", "2"] == rounds[:3] and rounds == [r.name for r in reported(run).rounds]
+
+
+def test_answers_without_a_kernel_are_counted(store: Store) -> None:
+    """They had no verdict, and are told apart by their reasons."""
+    run = searched(store, small())
+    with run.events_path.open("a") as file:
+        for reason in ("no code block", "two code blocks", "no code block"):
+            reply = [{"no_source": reason}]
+            file.write(json.dumps({"seq": 9, "at_s": 99.0, "kind": "attempts", "call": "0/0/0", "reply": reply}) + "\n")
+    assert (("no code block", 2), ("two code blocks", 1)) == reported(run).unwritten
+
+
 def test_unknown_events_and_numbers_of_nobody_are_left_out(store: Store) -> None:
     """Events of a later version, and a winner or a parent that no state has, change nothing."""
     run = searched(store, small())
