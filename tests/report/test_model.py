@@ -25,6 +25,12 @@ def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "store")
 
 
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run of some 500 kernels with a model's costs; nobody writes to it."""
+    return searched(Store.open(tmp_path_factory.mktemp("model") / "store"), large())
+
+
 def reported(run: Run, **given: Any) -> Report:
     return report_of(read_run(run), **given)
 
@@ -40,9 +46,9 @@ def test_the_winner_is_that_of_the_search(store: Store) -> None:
     assert 100.0 / 15.0 == pytest.approx(report.roofline)
 
 
-def test_trials_add_up(store: Store) -> None:
+def test_trials_add_up(big: Run) -> None:
     """Every evaluation is one dot, in one stage and in one round, and the best so far only rises."""
-    report = reported(searched(store, large()))
+    report = reported(big)
     assert report.evaluated == len(report.dots) == sum(s.count for s in report.stages) == sum(r.trials for r in report.rounds)
     assert report.evaluated > 400
     bests = [dot.best for dot in report.dots if dot.best is not None]
@@ -51,11 +57,10 @@ def test_trials_add_up(store: Store) -> None:
     assert {"seed", "model", "final", "wrong", "not built"} <= {dot.group for dot in report.dots}
 
 
-def test_every_candidate_has_its_place_in_the_tree_once(store: Store) -> None:
+def test_every_candidate_has_its_place_in_the_tree_once(big: Run) -> None:
     """Below the candidate it came from, with the plan that led to it, and closed where it was opened."""
-    run = searched(store, large())
-    state = SearchState.from_json(run.load_state())
-    steps = reported(run).steps
+    state = SearchState.from_json(big.load_state())
+    steps = reported(big).steps
     placed = [v.id for step in steps for v in step.variants if v.id is not None]
     assert list(range(len(state.candidates))) == sorted(placed)
     open_steps: list[Step] = []
@@ -81,26 +86,25 @@ def test_the_way_to_the_winner_comes_first(store: Store) -> None:
     assert changed.diff is not None and any(line.startswith("+") for line in changed.diff)
 
 
-def test_rejected_sources_hang_below_their_parent(store: Store) -> None:
+def test_rejected_sources_hang_below_their_parent(big: Run) -> None:
     """With stage and reason, and no variant that was accepted."""
-    report = reported(searched(store, large()))
+    report = reported(big)
     fallen = [step for step in report.steps if step.rejections and not step.variants]
     assert fallen and all(step.parent is not None for step in fallen)
     assert {"numerics", "build"} == {r.split(":")[0] for step in fallen for r in step.rejections}
 
 
-def test_lessons_used_and_made_are_found(store: Store) -> None:
+def test_lessons_used_and_made_are_found(big: Run) -> None:
     """Those that a planner had are with the plans it made, those that were drawn with the kernel they are drawn from."""
-    run = searched(store, large())
-    report, state = reported(run), SearchState.from_json(run.load_state())
+    report, state = reported(big), SearchState.from_json(big.load_state())
     assert {e.lesson for e in state.gained} <= set(report.lessons)
     assert any(step.used for step in report.steps) and any(step.made for step in report.steps)
     assert {lesson for step in report.steps for lesson in (*step.used, *step.made)} <= set(report.lessons)
 
 
-def test_costs_are_those_of_the_calls(store: Store) -> None:
+def test_costs_are_those_of_the_calls(big: Run) -> None:
     """By role, and so that rounds and dots agree with them."""
-    report = reported(searched(store, large()))
+    report = reported(big)
     calls = len(report.calls)
     assert (calls, calls * 1200) == (sum(c.calls for c in report.costs), report.tokens)
     assert pytest.approx(calls * 0.002) == report.usd == pytest.approx(sum(r.usd for r in report.rounds))
