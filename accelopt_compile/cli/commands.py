@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from accelopt_compile.cli import cache, demo, doctor, memory, prewarm, tune
+from accelopt_compile.cli import cache, demo, doctor, memory, prewarm, report, runs, tune
 
 app = typer.Typer(
     name="accelopt",
@@ -40,5 +40,7 @@ app.command("doctor")(doctor.doctor)
 app.command("demo")(demo.demo)
 app.command("prewarm")(prewarm.prewarm)
 app.command("tune")(tune.tune)
+app.command("report")(report.report)
 app.add_typer(cache.app, name="cache")
 app.add_typer(memory.app, name="memory")
+app.add_typer(runs.app, name="runs")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from accelopt_compile.report.history import Dot
-from accelopt_compile.report.wording import dollars_text, seconds_text, visible
+from accelopt_compile.report.wording import dollars_text, seconds_text, time_unit, visible
 
 WIDTH, HEIGHT = 400, 290
 """Of the view box. A chart is as wide as a phone's column, so letters of 12 stay readable there and on a desktop."""
@@ -28,15 +28,17 @@ CROSSES = ("not built", "refused", "crashed", "wrong", "too slow")
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """What a chart's trials are drawn against. `say` writes a tick; `of` is the value of a trial."""
+    """What a chart's trials are drawn against. `of` is the value of a trial, `say` writes a tick, and ticks are round
+    numbers of the `unit` for an axis of a length."""
 
     title: str
     of: Callable[[Dot], float]
     say: Callable[[float], str]
+    unit: Callable[[float], float] = lambda length: 1.0
 
 
 TRIALS = Axis(title="candidates evaluated", of=lambda dot: float(dot.number), say=lambda value: f"{value:g}")
-SECONDS = Axis(title="time worked on the run", of=lambda dot: dot.seconds, say=seconds_text)
+SECONDS = Axis(title="time worked on the run", of=lambda dot: dot.seconds, say=seconds_text, unit=time_unit)
 DOLLARS = Axis(title="spent on models", of=lambda dot: dot.usd, say=dollars_text)
 
 
@@ -52,11 +54,10 @@ def step_chart(dots: Sequence[Dot], axis: Axis, *, roofline: float | None) -> Ma
         share = math.log(min(max(speedup, low), high) / low) / math.log(high / low)
         return _FLOOR - (_FLOOR - _TOP) * share
 
-    parts = [_frame(axis, right, low, high, x, y), _level(y(1.0), "baseline", "baseline 1.0x")]
+    parts = [_frame(axis, right, low, high, x, y), *(_mark(dot, x(axis.of(dot)), y) for dot in dots)]
+    parts += [_steps(dots, axis, x, y), _level(y(1.0), "baseline", "baseline 1.0x")]
     if roofline is not None and roofline <= high:
         parts.append(_level(y(roofline), "roofline", f"roofline {roofline:.2f}x"))
-    parts += [_mark(dot, x(axis.of(dot)), y) for dot in dots]
-    parts.append(_steps(dots, axis, x, y))
     label = escape(f"best speedup so far against {axis.title}")
     return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>')
 
@@ -95,7 +96,7 @@ def _frame(axis: Axis, right: float, low: float, high: float, x: Callable[[float
     for value in _speed_ticks(low, high):
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         lines.append(f'<text x="{_LEFT - 5}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}x</text>')
-    for value in ticks(0, right, 4):
+    for value in (axis.unit(right) * n for n in ticks(0, right / axis.unit(right), 4)):
         anchor = "end" if x(value) > WIDTH - 36 else "middle"
         said = escape(axis.say(value))
         lines.append(
@@ -112,7 +113,7 @@ def _speed_ticks(low: float, high: float) -> list[float]:
     if high / low < 6:
         return ticks(low, high, 5)
     powers = (10.0**p for p in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1))
-    return [power * m for power in powers for m in (1, 2, 5) if low <= power * m <= high]
+    return [power * m for power in powers for m in (1, 2, 3, 5) if low <= power * m <= high]
 
 
 def _level(y: float, css: str, told: str) -> str:

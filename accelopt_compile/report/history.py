@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import bisect
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelopt_compile.records import Accepted, Rejected, Stage
-from accelopt_compile.report.reading import Begun, Call, Event, RoundDone, RunFiles, Trial
+from accelopt_compile.report.reading import Begun, Call, Event, RoundDone, RunFiles, Trial, Written
 
 GROUPS = {
     Stage.SCREEN: "refused",
@@ -149,7 +149,13 @@ def stages_of(files: RunFiles) -> tuple[StageCount, ...]:
     return tuple(sorted(found, key=lambda s: (s.stage != "accepted", -s.count, s.stage)))
 
 
-def _commonest(told: dict[str, int]) -> tuple[tuple[str, int], ...]:
+def unwritten_of(files: RunFiles) -> tuple[tuple[str, int], ...]:
+    """Why answers held no kernel, with counts, the most frequent reasons first."""
+    told = Counter(s for e in files.events if isinstance(e.what, Written) for s in e.what.sources if isinstance(s, str))
+    return _commonest(told)
+
+
+def _commonest(told: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(((r, n) for r, n in told.items() if r), key=lambda pair: (-pair[1], pair[0]))[:EXAMPLES])
 
 
@@ -159,7 +165,8 @@ def rounds_of(files: RunFiles) -> tuple[RoundLine, ...]:
 
 
 def _rounds(files: RunFiles, spent: _Spending) -> Iterator[RoundLine]:
-    trials = accepted = number = 0
+    trials = accepted = 0
+    done = -1
     began_s, since_s, name = 0.0, files.started_s, "open"
     events = timed(files)
 
@@ -179,9 +186,11 @@ def _rounds(files: RunFiles, spent: _Spending) -> Iterator[RoundLine]:
             trials += 1
             accepted += isinstance(event.what.verdict, Accepted)
         elif isinstance(event.what, RoundDone):
+            if event.what.round == done and not trials:
+                continue  # its process died before it saved the state, and the next one replayed the round
+            done = event.what.round
             yield line(event.what.speedup, seconds, event.at_s)
-            number += 1
-            trials, accepted, began_s, since_s, name = 0, 0, seconds, event.at_s, str(number)
+            trials, accepted, began_s, since_s, name = 0, 0, seconds, event.at_s, str(done + 1)
     if trials:
         name = "end" if files.result is not None else f"{name} (unfinished)"
         yield line(None, events[-1][0], float("inf"))

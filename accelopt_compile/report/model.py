@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +18,11 @@ from accelopt_compile.report.history import (
     rounds_of,
     stages_of,
     timed,
+    unwritten_of,
 )
 from accelopt_compile.report.lineage import Step, steps_of
 from accelopt_compile.report.reading import Call, Learned, RunFiles, Stopped, Trial
+from accelopt_compile.report.wording import endpoint_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,13 +41,18 @@ class Best:
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """What a reader gets to know of a run. `outcome` is running, unfinished, or that of the result; `roofline` is the
-    speedup at which the device's least time is reached, None where that is not known; money is in dollars."""
+    speedup at which the device's least time is reached, None where that is not known; `unwritten` says why answers held no
+    kernel; money is in dollars."""
 
     id: str
     name: str
     family: str
     operators: str
-    about: Mapping[str, Any]
+    binding: Mapping[str, int]
+    target: str
+    facts: Mapping[str, str]
+    settings: Mapping[str, Any]
+    environment: Mapping[str, Any]
     outcome: str
     reason: str
     record: str
@@ -60,6 +66,7 @@ class Report:
     usd: float
     dots: tuple[Dot, ...]
     stages: tuple[StageCount, ...]
+    unwritten: tuple[tuple[str, int], ...]
     rounds: tuple[RoundLine, ...]
     costs: tuple[RoleCost, ...]
     calls: tuple[Call, ...]
@@ -83,33 +90,49 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
     stopped = next((e.what for e in reversed(files.events) if isinstance(e.what, Stopped)), None)
     winner = None if stopped is None else stopped.winner
     best = _best(files, winner)
-    dots, costs = dots_of(files), costs_of(files.calls)
+    dots, stages, costs = dots_of(files), stages_of(files), costs_of(files.calls)
     about = files.about
     return Report(
         id=files.id,
         name=str(about.get("name") or ""),
         family=str(about.get("family") or ""),
         operators=operators if operators not in ("", "?") else str(about.get("name") or ""),
-        about=about,
+        binding=about["binding"],
+        target=about["target"],
+        facts=facts_of(about),
+        settings=about["settings"],
+        environment=about["environment"],
         outcome=outcome_of(files),
         reason=str(result.get("reason") or (stopped.reason if stopped else "")),
         record=str(result.get("record") or ""),
         best=best,
         roofline=_roofline(about.get("roofline_us"), best),
         evaluated=len(dots),
-        rejected=Counter(s.stage for s in stages_of(files) for _ in range(s.count) if s.stage != "accepted"),
+        rejected={stage.stage: stage.count for stage in stages if stage.stage != "accepted"},
         duplicates=0 if files.state is None else files.state.duplicates,
         seconds=max((seconds for seconds, _ in timed(files)), default=0.0),
         tokens=sum(c.prompt + c.completion for c in costs),
         usd=sum(c.usd for c in costs),
         dots=dots,
-        stages=stages_of(files),
+        stages=stages,
+        unwritten=unwritten_of(files),
         rounds=rounds_of(files),
         costs=costs,
         calls=files.calls,
         steps=steps_of(files, None if best is None else best.id),
         lessons=tuple(dict.fromkeys(_lessons(files))),
     )
+
+
+def facts_of(about: Mapping[str, Any]) -> dict[str, str]:
+    """What was asked of the run, name by name, but for its settings and its environment."""
+    facts = {name: str(about[name]) for name in ("created", "workload", "proposer")}
+    facts |= {str(role): str(model) for role, model in about["models"].items() if model}
+    if isinstance(url := about.get("base_url"), str) and url:
+        facts["endpoint"] = endpoint_text(url)
+    if isinstance(budget := about.get("budget"), dict):
+        facts |= {f"budget, {name}": str(limit) for name, limit in budget.items() if limit is not None}
+    return facts | {"seed": str(about.get("seed", "-"))}
 
 
 def outcome_of(files: RunFiles) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlsplit
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """What would change how the text around it is read, or cannot be written down at all."""
@@ -13,11 +14,16 @@ def visible(text: object) -> str:
     return _UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(text).replace("\r\n", "\n"))
 
 
+def time_unit(seconds: float) -> float:
+    """The seconds of the unit that a time is best told in: 1, 60 or 3600."""
+    return 1.0 if seconds < 120 else 60.0 if seconds < 7200 else 3600.0
+
+
 def seconds_text(seconds: float) -> str:
     """90 -> '90 s', 600 -> '10 min', 9000 -> '2.5 h'."""
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"
+    unit = time_unit(seconds)
+    name = {1.0: "s", 60.0: "min", 3600.0: "h"}[unit]
+    return f"{seconds / unit:.3g} {name}"
 
 
 def dollars_text(usd: float) -> str:
@@ -50,3 +56,13 @@ def choices_text(choices: object) -> str:
     """{'TILE': 16} -> 'TILE=16'."""
     pairs = sorted(choices.items()) if isinstance(choices, dict) else []
     return " ".join(f"{name}={value}" for name, value in pairs)
+
+
+def endpoint_text(url: str) -> str:
+    """A URL without what may be a key in it: user, password and query."""
+    try:
+        parts = urlsplit(url)
+        place = f"{parts.hostname or ''}:{parts.port}" if parts.port else parts.hostname or ""
+    except ValueError:
+        return "(not a URL)"
+    return f"{parts.scheme}://{place}{parts.path}"

@@ -33,6 +33,15 @@ def main(root: str, command: str, *arguments: str) -> None:
         with store.claim("w", TARGET) as mine:
             print(mine, flush=True)
             time.sleep(60)
+    elif command == "hold-run":
+        with store.runs.open(arguments[0]).lock as mine:
+            print(mine, flush=True)
+            time.sleep(60)
+    elif command == "save-forever":
+        run = store.runs.open(arguments[0])
+        print("ready", flush=True)
+        for number in range(1_000_000):
+            run.save_state({"number": number, "text": str(number % 10) * 300_000})
     elif command == "read":
         found = store.best(workload().digest, TARGET, {"s0": 64})
         store.put(winner(text="// added"), workload())

@@ -304,7 +304,7 @@ def test_tokens_and_dollars_are_counted_by_role_and_the_limit_is_hard() -> None:
     account = spending.to_json()
     assert 0 < spending.usd <= 0.002
     assert "budget" in result.reason
-    assert {"planner", "executor", "summarizer"} <= set(account["roles"])
+    assert {"planner", "executor", "summarizer"} <= set(account["by_role"])
     assert json.loads(json.dumps(account)) == account
 
 
