@@ -10,6 +10,7 @@ from typing import Any
 
 from accelopt_compile.config import settings_from
 from accelopt_compile.outcomes import CompileReport, RegionReport, as_json, reports
+from accelopt_compile.wording import plural
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +88,7 @@ def _lines(seen: Sequence[CompileReport]) -> Iterator[str]:
             yield f"  Inductor alone, because: {report.problem}"
         yield from (f"  {region.line()}" for region in report.regions)
         for reason, nodes in sorted(report.refused.items(), key=lambda item: (-item[1], item[0])):
-            yield f"  left to Inductor: {nodes} node{'s' if nodes > 1 else ''}: {reason}"
+            yield f"  left to Inductor: {plural(nodes, 'node')}: {reason}"
 
 
 def _arguments(example: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:

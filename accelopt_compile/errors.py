@@ -7,6 +7,7 @@ AccelOptError
 ├── ToolchainFailed     a compiler ran and failed; carries its trimmed output
 │   └── ObjectRefused   what it built has more in it than a kernel may have
 ├── ToolchainMissing    no usable compiler; carries how to get one
+├── Interrupted         Ctrl-C ended a command; says what was kept
 ├── DamagedEntry        a cache file that is not what its name says
 ├── InvalidRecord       JSON that does not describe the record it claims to be
 ├── LanguageModelMissing  the package that talks to language models is not installed
@@ -41,6 +42,10 @@ class InvalidOption(AccelOptError):
 
 class UsageError(AccelOptError):
     """A command line that names something that is not there."""
+
+
+class Interrupted(AccelOptError):
+    """Ctrl-C ended a command. The message says what was done, what is left, and what the same command does when run again."""
 
 
 class ToolchainFailed(AccelOptError):

@@ -20,6 +20,7 @@ from accelopt_compile.cli.output import (
     human_bytes,
     human_us,
 )
+from accelopt_compile.wording import plural
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
@@ -51,7 +52,7 @@ def ls(
 
     Examples: accelopt cache ls   |   accelopt cache ls --outcome winner --json
     """
-    from accelopt_compile.cli.lookup import operators
+    from accelopt_compile.cli.lookup import empty, operators
     from accelopt_compile.errors import InvalidOption
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
@@ -68,10 +69,20 @@ def ls(
         time = human_us(timing.kernel_us) if timing else "-"
         names = operators(store.workload(record.workload))
         rows.append([record_id[:12], result, time, record.target, binding_text(record.binding), record.workload[:12], names])
-    if rows:
+    if not rows and next(store.walk(), None) is None:
+        out.line(empty(store), level=0)
+    elif rows:
         out.table(["id", "result", "kernel", "target", "measured at", "workload", "operators"], rows)
     else:
-        out.line(f"no records in {store.root or store.files.root.named}; `accelopt demo` makes some", level=0)
+        out.line(no_row(target, outcome), level=0)
+
+
+def no_row(target: str | None, outcome: str | None) -> str:
+    """Why a listing of a store with records shows none: the filters, as they were given, or damage."""
+    given = [f"--{name} {value}" for name, value in (("target", target), ("outcome", outcome)) if value is not None]
+    if not given:
+        return "no record can be read; `accelopt cache verify` says what is damaged"
+    return f"no record fits {' '.join(given)}; `accelopt cache ls` alone lists all"
 
 
 def record_line(record: Any) -> dict[str, Any]:
@@ -118,7 +129,9 @@ def show(
 
 def describe(record_id: str, record: Any) -> list[tuple[str, str]]:
     """(name, text) of everything a record says, for people."""
-    lines = [("record", record_id), ("outcome", record.outcome + (f" ({record.reason})" if record.reason else ""))]
+    from accelopt_compile.cli.lookup import end_of_search
+
+    lines = [("record", record_id), ("outcome", record.outcome), *end_of_search(record)]
     lines += [
         ("workload", record.workload),
         ("target", record.target),
@@ -127,13 +140,15 @@ def describe(record_id: str, record: Any) -> list[tuple[str, str]]:
     ]
     if (t := record.timing) is not None:
         rivals = ", ".join(f"{name} {human_us(us)}" for name, us in sorted(t.baselines_us.items()))
-        lines.append(("time", f"{human_us(t.kernel_us)} against {rivals}, {t.threads} threads, {t.blocks} blocks"))
+        lines.append(
+            ("time", f"{human_us(t.kernel_us)} against {rivals}, {plural(t.threads, 'thread')}, {plural(t.blocks, 'block')}")
+        )
         lines.append(("speedup", f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x"))
     if (e := record.errors) is not None:
         lines.append(
             (
                 "error",
-                f"{e.worst_share:.3f} of what is allowed, over {e.cases} cases"
+                f"{e.worst_share:.3f} of what is allowed, over {plural(e.cases, 'case')}"
                 + (f"; worst: {e.worst_case}" if e.worst_case else ""),
             )
         )
@@ -187,9 +202,9 @@ def rm(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     store = open_store(readonly=False)
     chosen = full_ids(store, ids)
-    confirm(f"Remove {len(chosen)} record{'s' if len(chosen) != 1 else ''}?", yes=yes)
+    confirm(f"Remove {plural(len(chosen), 'record')}?", yes=yes)
     removed = [record_id for record_id in chosen if store.remove(record_id)]
-    out.line(f"removed {len(removed)}", level=0)
+    out.line(f"removed {plural(len(removed), 'record')}", level=0)
     out.result({"removed": removed})
 
 
@@ -263,7 +278,11 @@ def gc(
     for name in report.removed:
         out.line(name, level=1)
     verb = "would free" if dry_run else "freed"
-    out.line(f"{verb} {human_bytes(report.freed_bytes)} in {len(report.removed)} files; {report.files_after} files stay", level=0)
+    out.line(
+        f"{verb} {human_bytes(report.freed_bytes)} in {plural(len(report.removed), 'file')}; "
+        f"{plural(report.files_after, 'file')} {'stays' if report.files_after == 1 else 'stay'}",
+        level=0,
+    )
 
 
 app.command("verify")(verify.verify)

@@ -15,6 +15,7 @@ import typer
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption
 from accelopt_compile.cli.regions import show_regions
 from accelopt_compile.errors import AccelOptError
+from accelopt_compile.wording import plural
 
 ALLOWED_ERROR = 1e-4
 """Largest difference from eager, as a share of the largest logit, that is rounding and not a wrong kernel (float32)."""
@@ -89,7 +90,7 @@ def show(out: Output, found: dict[str, Any]) -> None:
     out.table(
         ["", "ms a call", "over eager", "difference from eager"],
         rows,
-        title=f"Llama, {found['layers']} layers, {found['tokens']} tokens",
+        title=f"Llama, {plural(found['layers'], 'layer')}, {plural(found['tokens'], 'token')}",
     )
     cold, warm = found["first_call_s"], found["warm_s"]
     rows = [[name, f"{cold[name]:.1f}", f"{warm[name]:.1f}"] for name in ("inductor", "accelopt")]

@@ -12,6 +12,7 @@ import typer
 from accelopt_compile.cli import machine
 from accelopt_compile.cli.machine import Finding
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, human_bytes
+from accelopt_compile.wording import plural
 
 MARKS = {"ok": "ok", "info": "-", "warn": "WARN", "fail": "FAIL"}
 
@@ -50,7 +51,7 @@ def doctor(
         ["setting", "value", "from"], [[s["name"], s["value"], s["source"]] for s in shown], title="settings" if shown else ""
     )
     if out.level < 1:
-        out.line(f"{len(settings) - len(shown)} settings at their defaults (-v shows them)", level=0)
+        out.line(f"{plural(len(settings) - len(shown), 'setting')} at the default (-v shows all)", level=0)
     for finding in findings:
         if finding.advice:
             out.line(f"{MARKS[finding.state]} {finding.name}: {finding.advice}")
@@ -113,7 +114,7 @@ def openmp() -> Finding:
     return Finding(
         name=found.name,
         state=found.state,
-        value=f"{found.value}; torch uses {torch.get_num_threads()} threads",
+        value=f"{found.value}; torch uses {plural(torch.get_num_threads(), 'thread')}",
         advice=found.advice,
     )
 
@@ -133,7 +134,7 @@ def store_findings() -> list[Finding]:
     counted = store.stats()
     winners = sum(counted["winners"].values())
     free = shutil.disk_usage(root.path).free
-    holds = f"{winners} kernels, {counted['baselines']} baselines, {human_bytes(counted['bytes'])}"
+    holds = f"{plural(winners, 'kernel')}, {plural(counted['baselines'], 'baseline')}, {human_bytes(counted['bytes'])}"
     value = f"{root.path}: {holds}, {human_bytes(free)} free"
     low = free < 256 << 20
     found = [Finding(name="store", state="warn" if low else "ok", value=value, advice="free some space" if low else "")]

@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accelopt_compile.errors import InvalidRecord, UsageError
+from accelopt_cache.layout import QUARANTINE
+from accelopt_compile.errors import DamagedEntry, InvalidRecord, UsageError
 from accelopt_compile.records import Binding, Record, Workload
+from accelopt_compile.wording import plural, said_once
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
+    from accelopt_cache.record_store import Fault
 
 
 def operators(workload: Workload | None) -> str:
@@ -29,9 +32,54 @@ def reference_python(workload: Workload, binding: Binding) -> str:
     return f"import torch\nfrom torch import device, inf, nan\n{reference_module(workload, binding).code}"
 
 
+def empty(store: Store) -> str:
+    """What to say of a store without records: where it is, and how it fills."""
+    return (
+        f"no records in {store.files.root.named}; it fills when a model is compiled with "
+        'torch.compile(model, backend="accelopt"), by `accelopt prewarm MODULE:FACTORY`, or by `accelopt demo`'
+    )
+
+
+def none_such(store: Store, what: str, known: int) -> UsageError:
+    """The error for a name that nothing in the store has."""
+    place = store.files.root.named
+    return UsageError(
+        f"{what} among the {plural(known, 'record')} in {place}; `accelopt cache ls` lists {'it' if known == 1 else 'them'}"
+        if known
+        else f"{what}: {empty(store)}"
+    )
+
+
+def out_of_service(store: Store, name: str) -> None:
+    """Raises DamagedEntry where quarantine holds a record with this id or start of one."""
+    if len(name) < 4 or any(c not in "0123456789abcdef" for c in name.lower()):
+        return
+    held = store.quarantined(name.lower())
+    if held:
+        place, reason = held[0]
+        raise DamagedEntry(
+            f"record {place.name.partition('.')[0][:12]} is out of service: {reason or 'its note is lost'}; it lies in {place}. "
+            "Next: compile the model once in mode tune, or `accelopt prewarm MODULE:FACTORY`, and its region is searched anew"
+        )
+
+
+def damaged(store: Store, record_id: str, faults: Sequence[Fault]) -> DamagedEntry:
+    """The error for a record that is not what its name says: which file, why, and what takes it out of service."""
+    where = "; ".join(f"{store.files.path(fault.file) or fault.file}: {fault.reason}" for fault in faults)
+    return DamagedEntry(
+        f"record {record_id[:12]} is damaged: {where}. It is not used. Next: "
+        f"`accelopt cache verify {record_id[:12]} --quarantine` moves it to {store.files.path(QUARANTINE)}, and the next "
+        "compile in mode tune searches its region anew"
+    )
+
+
 def full_ids(store: Store, prefixes: Sequence[str]) -> list[str]:
-    """The record ids that start with these characters, each exactly one. Raises UsageError."""
-    known = [record_id for _, _, record_id, _ in store.walk()]
+    """The record ids that start with these characters, each exactly one. Raises UsageError; DamagedEntry for one in quarantine."""
+    known = sorted({record_id for _, _, record_id, _ in store.walk()})
+    for prefix in prefixes:
+        if not _starting(known, prefix):
+            out_of_service(store, prefix)
+            raise none_such(store, f"no record {prefix!r}", len(known))
     return matching(known, prefixes, noun="record", where=store.files.root.named, ls="cache ls")
 
 
@@ -41,25 +89,29 @@ def matching(known: Iterable[str], prefixes: Sequence[str], *, noun: str, where:
     ids = sorted(set(known))
     found = []
     for prefix in prefixes:
-        hits = [one for one in ids if prefix and one.startswith(prefix.lower())]
+        hits = _starting(ids, prefix)
         if not hits:
-            raise UsageError(f"no {noun} {prefix!r} among the {len(ids)} in {where}; `accelopt {ls}` lists them")
+            raise UsageError(f"no {noun} {prefix!r} among the {plural(len(ids), noun)} in {where}; `accelopt {ls}` lists them")
         if len(hits) > 1:
-            shown = ", ".join(hit[:12] for hit in hits[:4])
-            raise UsageError(f"{prefix!r} is the start of {len(hits)} {noun}s ({shown}); give more characters")
+            some = ", ".join(hit[:12] for hit in hits[:4])
+            raise UsageError(f"{prefix!r} is the start of {plural(len(hits), noun)} ({some}); give more characters")
         found.append(hits[0])
     return found
 
 
+def _starting(ids: Sequence[str], prefix: str) -> list[str]:
+    return [one for one in ids if prefix and one.startswith(prefix.lower())]
+
+
 def find_record(store: Store, prefix: str) -> tuple[str, Record]:
-    """The record with this id or start of an id. Raises UsageError when there is none, or it is damaged."""
+    """The record with this id or start of an id. Raises UsageError when there is none, DamagedEntry when it is damaged."""
     (wanted,) = full_ids(store, [prefix])
-    for record_id, record in store.iter_records():
-        if record_id == wanted:
+    if faults := store.faults(wanted):
+        raise damaged(store, wanted, faults)
+    for workload, target, record_id, outcome in store.walk():
+        if record_id == wanted and (record := store.peek(workload, target, record_id, outcome)) is not None:
             return record_id, record
-    raise UsageError(
-        f"record {wanted} is damaged: {store.verify_entry(wanted)}; `accelopt cache verify --quarantine` takes it out of service"
-    )
+    raise DamagedEntry(f"record {wanted[:12]} was taken away while it was read; `accelopt cache ls` lists what is there")
 
 
 def explain_name(store: Store, name: str) -> dict[str, Any]:
@@ -70,14 +122,18 @@ def explain_name(store: Store, name: str) -> dict[str, Any]:
         return explain_record(store, record_id, record)
     digests = sorted({workload for workload, _ in known if workload.startswith(name.lower())})
     if len(digests) > 1:
-        raise UsageError(f"{name!r} is the start of {len(digests)} workloads; give more characters")
+        raise UsageError(f"{name!r} is the start of {plural(len(digests), 'workload')}; give more characters")
     if digests:
-        found = [explain_record(store, i, r) for i, r in store.iter_records() if r.workload == digests[0]]
+        ids = sorted(record_id for workload, record_id in known if workload == digests[0])
+        faulty = {record_id: faults for record_id in ids if (faults := store.faults(record_id))}
+        found = [explain_record(store, *find_record(store, record_id)) for record_id in ids if record_id not in faulty]
         lines = [line for one in found for line in [*one["lines"], ""]]
-        return {"workload": digests[0], "records": found, "lines": lines}
+        lines += [str(damaged(store, record_id, faults)) for record_id, faults in faulty.items()]
+        return {"workload": digests[0], "records": found, "damaged": sorted(faulty), "lines": lines}
     if Path(name).is_file():
         return explain_miss(store, read_workload(Path(name)))
-    raise UsageError(f"{name!r} is no record, workload or file; `accelopt cache ls` lists {len(known)} records")
+    out_of_service(store, name)
+    raise none_such(store, f"{name!r} is no file, and no record or workload", len(known))
 
 
 def read_workload(path: Path) -> Workload:
@@ -116,7 +172,9 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
     lines.append(f"  contents     {'damaged: ' + damage if damage else 'record, source and workload are what their digests say'}")
     lines.append(f"  proven       on {'the real device' if record.rung == 'device' else record.rung + ', so it is not launched'}")
     if (e := record.errors) is not None:
-        lines.append(f"  right        worst error {e.worst_share:.2f} of what is allowed, {e.cases} cases against float64")
+        lines.append(
+            f"  right        worst error {e.worst_share:.2f} of what is allowed, {plural(e.cases, 'case')} against float64"
+        )
     if record.outcome == "winner":
         walls = str(record.provenance.get("walls", "nothing that the record names"))
         screened = str(record.provenance.get("object_screen", "not made"))
@@ -126,8 +184,6 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         lines.append(
             f"  fast         {t.speedup:.2f}x the better of {' and '.join(sorted(t.baselines_us))}; 95 % above {t.low:.2f}x"
         )
-    if record.reason:
-        lines.append(f"  because      {record.reason}")
     differing = (
         {} if here is None else {n: (record.environment.get(n, "-"), here.get(n, "-")) for n in {*record.environment, *here}}
     )
@@ -144,6 +200,7 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         else "; ".join(f"{n}: {a} there, {b} here" for n, (a, b) in differing.items())
     )
     lines.append(f"  here         {meaning[verdict]}" + (f" ({why})" if why else ""))
+    lines += [f"  {name:12} {text}" for name, text in end_of_search(record)]
     trusted = damage is None and record.rung == "device" and verdict == "use" and record.outcome == "winner"
     return {
         "id": record_id,
@@ -154,6 +211,15 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         "trusted": trusted,
         "lines": lines,
     }
+
+
+def end_of_search(record: Record) -> list[tuple[str, str]]:
+    """(name, text) of why the search ended as it did: for a winner that says when, and is no reason to trust it."""
+    if not record.reason:
+        return []
+    if record.outcome == "winner":
+        return [("search", f"the search stopped because {said_once(record.reason)}")]
+    return [("why none", said_once(record.reason))]
 
 
 def explain_miss(store: Store, wanted: Workload) -> dict[str, Any]:
@@ -187,7 +253,7 @@ def first_difference(a: Any, b: Any, where: str = "") -> str:
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         pairs = [(f"{where}[{i}]", x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]
     elif isinstance(a, list) and isinstance(b, list):
-        return f"{where} has {len(a)} entries, the stored one {len(b)}"
+        return f"{where} has {plural(len(a), 'entry', 'entries')}, the stored one {len(b)}"
     else:
         return f"{where} is {a!r}, in the stored one {b!r}"
     return next((first_difference(x, y, place) for place, x, y in pairs if x != y), "nothing")

@@ -16,6 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from accelopt_compile.wording import plural
+
 State = Literal["ok", "info", "warn", "fail"]
 
 
@@ -91,7 +93,9 @@ def threads() -> Finding:
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS")
     quota = _cgroup_cores()
-    value = f"{allowed} cores allowed, OMP_NUM_THREADS {asked or 'unset'}" + (f", cgroup quota {quota:g}" if quota else "")
+    value = f"{plural(allowed, 'core')} allowed, OMP_NUM_THREADS {asked or 'unset'}" + (
+        f", cgroup quota {quota:g}" if quota else ""
+    )
     used = int(asked) if asked and asked.isdigit() else allowed
     if quota and used > quota:
         advice = f"export OMP_NUM_THREADS={max(1, int(quota))}: more threads than the quota wait for each other"
@@ -114,7 +118,9 @@ def openmp_runtimes(maps: str) -> Finding:
     found = sorted(path for path in paths if Path(path).name.startswith(names))
     if len(found) > 1:
         advice = "set LD_PRELOAD to torch's own copy, or remove the other; two runtimes each start a full set of threads"
-        return Finding(name="OpenMP", state="warn", value=f"{len(found)} runtimes loaded: {', '.join(found)}", advice=advice)
+        return Finding(
+            name="OpenMP", state="warn", value=f"{plural(len(found), 'runtime')} loaded: {', '.join(found)}", advice=advice
+        )
     return Finding(name="OpenMP", state="ok", value=found[0] if found else "none loaded")
 
 

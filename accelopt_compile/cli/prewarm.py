@@ -14,6 +14,7 @@ import typer
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption
 from accelopt_compile.cli.regions import show_regions
 from accelopt_compile.errors import AccelOptError, UsageError
+from accelopt_compile.wording import plural
 
 
 def prewarm(
@@ -42,7 +43,7 @@ def prewarm(
     show_regions(out, regions)
     problems = [one.problem for one in found.compiles if one.problem]
     if problems:
-        raise AccelOptError(f"{len(problems)} graphs stayed with Inductor alone: {problems[0]}")
+        raise AccelOptError(f"{plural(len(problems), 'graph')} stayed with Inductor alone: {problems[0]}")
     if found.hits < len(regions):
         raise typer.Exit(3)
 

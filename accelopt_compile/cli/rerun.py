@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from accelopt_cache.files import NEXT_STEP
 from accelopt_compile.cli.output import Output
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.records import Record, Rejected, Workload
@@ -56,10 +57,10 @@ class Rerun:
 
     def run(self, ids: Sequence[str], found: Callable[[Finding], None]) -> None:
         """Each record once; `found` is called in this thread as the answers come."""
-        places = {record_id: (w, t, outcome) for w, t, record_id, outcome in self.store.walk()}
-        usable = targets()
         pool = ThreadPoolExecutor(max_workers=self.jobs, thread_name_prefix="rerun")
         try:
+            places = {record_id: (w, t, outcome) for w, t, record_id, outcome in self.store.walk()}
+            usable = targets()
             futures = [pool.submit(self._prove, record_id, places.get(record_id), usable) for record_id in ids]
             for future in as_completed(futures):
                 self.findings.append(future.result())
@@ -77,7 +78,7 @@ class Rerun:
         record = None if place is None else self.store.peek(place[0], place[1], record_id, place[2])
         if damage is not None or record is None:
             reason = (damage or "not readable").removeprefix(f"{record_id}: ")
-            return Finding(record_id=record_id, state="failed", stage="contents", reason=reason)
+            return Finding(record_id=record_id, state="failed", stage="contents", reason=reason, diagnosis=NEXT_STEP)
         if record.outcome == "baseline":
             return Finding(record_id=record_id, state="intact", reason="a baseline: no kernel to run")
         if record.target not in usable:
@@ -101,7 +102,7 @@ class Rerun:
             state="failed",
             stage=rejected.stage.value,
             reason=rejected.reason,
-            diagnosis=rejected.diagnosis,
+            diagnosis=rejected.diagnosis or NEXT_STEP,
         )
 
     def _verdict(self, record: Record, workload: Workload, backend: Backend) -> Rejected | None:
@@ -154,7 +155,9 @@ def rerun(store: Store, ids: Sequence[str], *, jobs: int, quarantine: bool, out:
 
         def found(finding: Finding) -> None:
             if finding.state == "failed" and quarantine:
-                store.quarantine(finding.record_id, f"rerun {finding.stage} {finding.reason}")
+                word = "damaged" if finding.stage == "contents" else finding.stage
+                reason = f"it failed at {finding.stage} when it was proven again: {finding.reason}"
+                store.quarantine(finding.record_id, reason, word=word, diagnosis=finding.diagnosis)
             tell(finding)
 
         work.run(ids, found)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from accelopt_cache.layout import QUARANTINE
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption
+from accelopt_compile.wording import is_or_are, plural
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
@@ -42,17 +45,19 @@ def verify(
     Examples: accelopt cache verify   |   accelopt cache verify 3fa9 --quarantine   |   accelopt cache verify --all --rerun
     """
     from accelopt_cache.kernel_store import Store
-    from accelopt_compile.cli.lookup import full_ids
+    from accelopt_compile.cli.lookup import empty, full_ids
     from accelopt_compile.errors import UsageError
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     if ids and every:
-        raise UsageError(f"--all and {len(ids)} ids: name records or take all of them")
+        raise UsageError(f"--all and {plural(len(ids), 'id')}: name records or take all of them")
     if jobs is not None and not again:
         raise UsageError(f"--jobs {jobs} is for --rerun: digests are checked one after another")
     take = again if quarantine is None else quarantine
     store = Store.open(readonly=not take)
     chosen = full_ids(store, ids) if ids else [record_id for _, _, record_id, _ in store.walk()]
+    if not chosen:
+        out.line(empty(store), level=0)
     if again:
         _rerun(store, chosen, jobs=jobs, quarantine=take, out=out)
         return
@@ -60,10 +65,12 @@ def verify(
     for record_id, reason in damaged.items():
         out.line(f"damaged {reason}")
         if take:
-            store.quarantine(record_id, reason)
-    out.line(f"{len(chosen) - len(damaged)} of {len(chosen)} records are intact", level=0)
-    if damaged and not take:
-        out.line("`accelopt cache verify --quarantine` takes the damaged ones out of service", level=0)
+            store.quarantine(record_id, reason.removeprefix(f"{record_id}: "), word="damaged")
+    if chosen:
+        intact = len(chosen) - len(damaged)
+        out.line(f"{intact} of {plural(len(chosen), 'record')} {is_or_are(intact)} intact", level=0)
+    if damaged:
+        out.line(_next(store, len(damaged), take), level=0)
     out.result({"checked": len(chosen), "damaged": damaged, "quarantined": bool(damaged) and take})
     if damaged:
         raise typer.Exit(4)
@@ -72,6 +79,7 @@ def verify(
 def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: bool, out: Output) -> None:
     """Prove the records again, report, and exit with the code that says how it went."""
     from accelopt_compile.cli.rerun import default_jobs, rerun
+    from accelopt_compile.errors import Interrupted
 
     work = rerun(store, chosen, jobs=jobs or default_jobs(), quarantine=quarantine, out=out)
     of = {state: [f for f in work.findings if f.state == state] for state in ("proven", "intact", "failed", "skipped")}
@@ -81,9 +89,11 @@ def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: boo
             out.line(f"         {text}", level=1)
     for finding in of["skipped"]:
         out.line(finding.line(), level=0)
-    counts = ", ".join(f"{len(found)} {state}" for state, found in of.items() if found) or "nothing to do"
-    gone = "; what failed is out of service" if of["failed"] and quarantine else ""
-    out.line(f"{len(work.findings)} of {len(chosen)} records: {counts}{gone}", level=0)
+    counts = ", ".join(f"{len(found)} {state}" for state, found in of.items() if found)
+    if counts:
+        out.line(f"{len(work.findings)} of {plural(len(chosen), 'record')}: {counts}", level=0)
+    if of["failed"]:
+        out.line(_next(store, len(of["failed"]), quarantine), level=0)
     out.result(
         {
             "records": len(chosen),
@@ -96,5 +106,29 @@ def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: boo
             "interrupted": work.interrupted,
         }
     )
-    if work.interrupted or of["failed"]:
-        raise typer.Exit(130 if work.interrupted else 4)
+    if work.interrupted:
+        raise Interrupted(stopped(len(chosen), {state: len(found) for state, found in of.items()}, quarantine=quarantine))
+    if of["failed"]:
+        raise typer.Exit(4)
+
+
+def stopped(total: int, counts: Mapping[str, int], *, quarantine: bool) -> str:
+    """What Ctrl-C left of a rerun: what is done, what is left, that nothing is lost, and what the next run does."""
+    done = sum(counts.values())
+    each = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    kept = "no record was changed"
+    if counts.get("failed") and quarantine:
+        kept = "what failed is out of service, no other record was changed"
+    return (
+        f"interrupted after {done} of {plural(total, 'record')}{f' ({each})' if each else ''}; {total - done} "
+        f"{is_or_are(total - done)} left. Nothing is lost: {kept}. Run again, the same command starts from the first record; "
+        "name ids to prove only those"
+    )
+
+
+def _next(store: Store, count: int, moved: bool) -> str:
+    """What becomes of records that failed."""
+    if not moved:
+        return f"--quarantine takes {'it' if count == 1 else 'them'} out of service"
+    place = store.files.path(QUARANTINE)
+    return f"{plural(count, 'record')} moved to {place}, with a note of why and what to do beside each"
