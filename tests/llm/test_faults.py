@@ -206,7 +206,18 @@ def test_a_truncated_answer_keeps_its_text() -> None:
     assert ("truncated", "int ma", 5) == (reply.problem, reply.text, reply.usage.completion)
 
 
-@pytest.mark.parametrize("usage", [None, {}, "many", {"prompt_tokens": "10", "completion_tokens": 5}, {"prompt_tokens": -1}])
+NO_USAGE: list[object] = [
+    None,
+    {},
+    "many",
+    {"prompt_tokens": "10", "completion_tokens": 5},
+    {"prompt_tokens": -1, "completion_tokens": 5},
+    {"prompt_tokens": True, "completion_tokens": 5.5},
+    {"prompt_tokens": 0, "completion_tokens": 0},
+]
+
+
+@pytest.mark.parametrize("usage", NO_USAGE)
 def test_missing_usage_is_estimated(usage: object) -> None:
     """Without counts, or with nonsense, four characters are a token, and the usage says that it is a guess."""
     reply = asked(ok("x" * 9, usage=usage))

@@ -239,13 +239,19 @@ def test_no_key_in_any_reply(key: str, status: int) -> None:
         assert key not in text
 
 
-@pytest.mark.parametrize("before", range(560, 610, 7))
-def test_a_key_is_not_cut_in_half_and_shown(before: int) -> None:
-    """Where a long message is cut, no part of a key is left."""
-    key = "hf_0123456789abcdef"
-    for body in (error("x" * before + key), b"x" * (before - 480) + key.encode()):
-        with FaultyServer(answer(400, body)) as server:
-            assert "hf_0" not in repr(OpenAIClient(server.base_url, key).ask(REQUEST))
+CUTS = {
+    "a long message": [answer(400, error("x" * n + "hf_0123456789abcdef")) for n in range(570, 600, 5)],
+    "a long text": [answer(400, b"x " * n + b"hf_0123456789abcdef") for n in range(1988, 2000, 2)],
+    "the beginning of a text": [answer(200, b"x" * n + b"hf_0123456789abcdef") for n in range(100, 120, 4)],
+}
+
+
+@pytest.mark.parametrize("where", CUTS)
+def test_a_key_is_not_cut_in_half_and_shown(where: str) -> None:
+    """Where a message is cut, no part of a key is left."""
+    for behaviour in CUTS[where]:
+        with FaultyServer(behaviour) as server:
+            assert "hf_0" not in repr(OpenAIClient(server.base_url, "hf_0123456789abcdef").ask(REQUEST))
 
 
 def test_no_key_in_an_answer_either() -> None:
@@ -286,7 +292,7 @@ def test_a_key_that_no_header_can_hold_is_refused_unseen() -> None:
     """The message says what is wrong without showing the key."""
     with pytest.raises(InvalidOption, match="holds a space") as refused:
         OpenAIClient("localhost:1", "sk-sec\nret")
-    assert "ret" not in str(refused.value).replace("copy", "")
+    assert "sk-sec" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -134,10 +135,11 @@ def test_threads_write_whole_lines_and_ask_once(tmp_path: Path) -> None:
 
     def script(request: Request) -> str:
         asked.append(request.call)
+        time.sleep(0.005)
         return request.call * 5000
 
     client = RecordingClient(ScriptedClient(script), path)
-    requests = [replace(REQUEST, call=str(number % 40)) for number in range(160)]
+    requests = [replace(REQUEST, call=str(number // 4)) for number in range(160)]
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(client.ask, requests))
     assert [request.call * 5000 for request in requests] == [reply.text for reply in replies]
