@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelopt_compile.records import Accepted, Candidate, KernelSource, Timing
+from accelopt_compile.report.contents import Call, Learned, RunFiles, Stopped, Trial
 from accelopt_compile.report.history import (
     Dot,
     RoleCost,
@@ -21,7 +22,6 @@ from accelopt_compile.report.history import (
     unwritten_of,
 )
 from accelopt_compile.report.lineage import Step, steps_of
-from accelopt_compile.report.reading import Call, Learned, RunFiles, Stopped, Trial
 from accelopt_compile.report.wording import endpoint_text
 
 
@@ -172,7 +172,7 @@ def _full_timing(files: RunFiles, candidate: Candidate) -> Timing | None:
 
 
 def _roofline(roofline_us: object, best: Best | None) -> float | None:
-    if best is None or not isinstance(roofline_us, int | float) or not 0 < roofline_us < float("inf"):
+    if best is None or not isinstance(roofline_us, int | float) or not 1e-3 < roofline_us < 1e12:
         return None
     return min(best.timing.baselines_us.values(), default=best.timing.kernel_us * best.timing.speedup) / roofline_us
 

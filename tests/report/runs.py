@@ -88,7 +88,7 @@ class Talker:
         request = {"role": role, "model": "small-1", "system": "s", "user": "u", "call": "0/0", "max_tokens": 100, "effort": None}
         usage = {"prompt": 1000, "cached": 600, "completion": 200, "estimated": False}
         told = {"text": f"{text} {self.says}", "problem": problem, "detail": "", "usage": usage, "usd": self.usd}
-        reply = told | {"seconds": 2.0, "tries": 1, "model": "small-1", "request_id": "r"}
+        reply = told | {"seconds": 2.0, "tries": 1, "model": f"small-1 {self.says}".strip(), "request_id": "r"}
         line = {"key": f"k{len(self.calls)}", "at_s": self.clock(), "request": request, "reply": reply}
         self.calls.append({**line, "prompt_digest": "p", "reply_digest": "d"})
 

@@ -163,6 +163,7 @@ def test_time_between_two_processes_is_nobodys(store: Store) -> None:
         {"kind": "verdict"},
         {"kind": "plans", "call": "0/0", "reply": 5, "parent": 0},
         {"kind": "round", "round": 0, "best": 0, "speedup": 1e999},
+        {"kind": "round", "round": 0, "best": 0, "speedup": 1.0, "at_s": 1e300},
         {"kind": "stop", "reason": "r", "winner": "x"},
         [],
     ],
