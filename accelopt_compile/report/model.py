@@ -50,6 +50,7 @@ class Report:
     operators: str
     binding: Mapping[str, int]
     target: str
+    models: tuple[str, ...]
     facts: Mapping[str, str]
     settings: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -99,6 +100,7 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         operators=operators if operators not in ("", "?") else str(about.get("name") or ""),
         binding=about["binding"],
         target=about["target"],
+        models=tuple(sorted({str(model) for model in about["models"].values() if model})),
         facts=facts_of(about),
         settings=about["settings"],
         environment=about["environment"],
