@@ -59,10 +59,11 @@ class RoundDone:
 
 @dataclass(frozen=True, kw_only=True)
 class Stopped:
-    """The end of the search."""
+    """The end of the search; `lesson` is the whole way from the seed to the best kernel, None where it gained nothing."""
 
     reason: str
     winner: int | None
+    lesson: Experience | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,7 +178,10 @@ def _roofline(roofline_us: object, best: Best | None) -> float | None:
     return min(best.timing.baselines_us.values(), default=best.timing.kernel_us * best.timing.speedup) / roofline_us
 
 
-def _lessons(files: RunFiles) -> itertools.chain[str]:
-    logged = (e.what.experience.lesson for e in files.events if isinstance(e.what, Learned))
-    gained = (e.lesson for e in files.state.gained) if files.state is not None else ()
-    return itertools.chain(logged, gained)
+def _lessons(files: RunFiles) -> Iterator[str]:
+    for event in files.events:
+        if isinstance(what := event.what, Learned):
+            yield what.experience.lesson
+        elif isinstance(what, Stopped) and what.lesson is not None:
+            yield what.lesson.lesson
+    yield from (e.lesson for e in files.state.gained) if files.state is not None else ()

@@ -141,6 +141,12 @@ def _lesson(line: Mapping[str, Any]) -> Learned | None:
     return Learned(experience=experience_from(line["reply"]), slow=_id(line.get("slow")), fast=_id(line.get("fast")))
 
 
+def _stop(line: Mapping[str, Any]) -> Stopped:
+    told = line.get("lesson")
+    lesson = None if told is None else experience_from(told)
+    return Stopped(reason=str(line["reason"]), winner=_id(line["winner"]), lesson=lesson)
+
+
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], What | None]] = {
     "verdict": _trial,
     "plans": _planned,
@@ -148,7 +154,7 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], What | None]] = {
     "fix": _fix,
     "lesson": _lesson,
     "round": lambda e: RoundDone(round=int(e["round"]), best=int(e["best"]), speedup=_number(e["speedup"])),
-    "stop": lambda e: Stopped(reason=str(e["reason"]), winner=_id(e["winner"])),
+    "stop": _stop,
     "begun": lambda e: Begun(),
 }
 
