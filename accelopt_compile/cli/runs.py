@@ -48,7 +48,7 @@ def ls(
     rows = [
         [
             s.id,
-            s.created[:19].replace("T", " "),
+            visible(s.created[:19].replace("T", " ")),
             visible(s.name) or "-",
             visible(" ".join((s.proposer, *s.models))),
             status_text(s.outcome, s.speedup),
@@ -83,7 +83,7 @@ def show(
     report = load_report(run_id)
     out.result(document(report))
     for name, value in describe(report, lessons=None if verbose else LESSONS_SHOWN):
-        out.line(f"{name + ':':14} {visible(value)}")
+        out.line(f"{visible(name) + ':':14} {visible(value)}")
 
 
 def load_report(run_id: str) -> Report:

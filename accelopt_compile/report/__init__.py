@@ -1,2 +1,2 @@
-"""A run as one page: read the run's files, turn them into plain data, draw it. Read in this order: reading, history,
-lineage, model, charts, render."""
+"""A run as one page: read the run's files, turn them into plain data, draw it. Read in this order: contents, reading,
+history, lineage, model, charts, render."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelopt_compile.records import Accepted, Rejected, Stage
-from accelopt_compile.report.reading import Begun, Call, Event, RoundDone, RunFiles, Trial, Written
+from accelopt_compile.report.contents import Begun, Call, Event, RoundDone, RunFiles, Trial, Written
 
 GROUPS = {
     Stage.SCREEN: "refused",
@@ -81,6 +81,11 @@ class RoleCost:
     unpriced: int
     estimated: int
     seconds: float
+
+    @property
+    def named(self) -> str:
+        """The models' names."""
+        return ", ".join(self.models)
 
 
 def timed(files: RunFiles) -> list[tuple[float, Event]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Accepted, Candidate, KernelSource, Rejected
-from accelopt_compile.report.reading import Learned, Planned, RunFiles, Trial, Written
+from accelopt_compile.report.contents import Learned, Planned, RunFiles, Trial, Written
 from accelopt_compile.search.state import experience_id
 
 DIFF_LINES, WINNER_DIFF_LINES, REJECTED_DIFF_LINES = 80, 400, 40

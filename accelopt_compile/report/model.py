@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from accelopt_compile.records import Accepted, Candidate, KernelSource, Timing
+from accelopt_compile.report.contents import Call, Learned, RunFiles, Stopped, Trial
 from accelopt_compile.report.history import (
     Dot,
     RoleCost,
@@ -21,7 +21,6 @@ from accelopt_compile.report.history import (
     unwritten_of,
 )
 from accelopt_compile.report.lineage import Step, steps_of
-from accelopt_compile.report.reading import Call, Learned, RunFiles, Stopped, Trial
 from accelopt_compile.report.wording import endpoint_text
 
 
@@ -50,6 +49,7 @@ class Report:
     operators: str
     binding: Mapping[str, int]
     target: str
+    models: tuple[str, ...]
     facts: Mapping[str, str]
     settings: Mapping[str, Any]
     environment: Mapping[str, Any]
@@ -99,6 +99,7 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         operators=operators if operators not in ("", "?") else str(about.get("name") or ""),
         binding=about["binding"],
         target=about["target"],
+        models=tuple(sorted({str(model) for model in about["models"].values() if model})),
         facts=facts_of(about),
         settings=about["settings"],
         environment=about["environment"],
@@ -172,12 +173,15 @@ def _full_timing(files: RunFiles, candidate: Candidate) -> Timing | None:
 
 
 def _roofline(roofline_us: object, best: Best | None) -> float | None:
-    if best is None or not isinstance(roofline_us, int | float) or not 0 < roofline_us < float("inf"):
+    if best is None or not isinstance(roofline_us, int | float) or not 1e-3 < roofline_us < 1e12:
         return None
     return min(best.timing.baselines_us.values(), default=best.timing.kernel_us * best.timing.speedup) / roofline_us
 
 
-def _lessons(files: RunFiles) -> itertools.chain[str]:
-    logged = (e.what.experience.lesson for e in files.events if isinstance(e.what, Learned))
-    gained = (e.lesson for e in files.state.gained) if files.state is not None else ()
-    return itertools.chain(logged, gained)
+def _lessons(files: RunFiles) -> Iterator[str]:
+    for event in files.events:
+        if isinstance(what := event.what, Learned):
+            yield what.experience.lesson
+        elif isinstance(what, Stopped) and what.lesson is not None:
+            yield what.lesson.lesson
+    yield from (e.lesson for e in files.state.gained) if files.state is not None else ()

@@ -4,9 +4,7 @@ message names file and line. A torn last line (its writer was killed) is left ou
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,117 +12,29 @@ from accelopt_cache import durable
 from accelopt_cache.run_store import Run
 from accelopt_compile.errors import DamagedEntry, InvalidRecord
 from accelopt_compile.events import FORMAT
-from accelopt_compile.records import Accepted, Experience, KernelSource, Plan, Verdict, source_from_json
+from accelopt_compile.records import Accepted, Verdict, source_from_json
+from accelopt_compile.report.contents import (
+    Begun,
+    Call,
+    Event,
+    Learned,
+    Planned,
+    RoundDone,
+    RunFiles,
+    Stopped,
+    Trial,
+    What,
+    Written,
+)
 from accelopt_compile.search.state import SearchState, experience_from, plan_from, verdict_from
 
 LOG_LIMIT = 512 << 20
 """Bytes of the longest log that is read."""
 
+_LARGEST = 1e15
+"""No time, speed, price or count of a run is that large; sums of smaller ones can be drawn."""
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One evaluation. `source` is a digest; `origin` is "" in logs that do not say it."""
-
-    effort: str
-    source: str
-    origin: str
-    tunables: Mapping[str, int]
-    verdict: Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class Planned:
-    """Plans for a parent; `recalled` names the experiences the planner was shown."""
-
-    call: str
-    parent: int
-    plans: tuple[Plan, ...]
-    recalled: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """Sources for the plan of `call` ("3/0/1"), or why there is none; a fix is one too."""
-
-    call: str
-    sources: tuple[KernelSource | str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Learned:
-    """A lesson, and the candidates it is drawn from (None in logs that do not say them)."""
-
-    experience: Experience
-    slow: int | None
-    fast: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoundDone:
-    """The end of a round: 0 is the opening."""
-
-    round: int
-    best: int
-    speedup: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stopped:
-    """The end of the search."""
-
-    reason: str
-    winner: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begun:
-    """A process took the run up: the time since the event before was nobody's."""
-
-
-What = Trial | Planned | Written | Learned | RoundDone | Stopped | Begun
-
-
-@dataclass(frozen=True, kw_only=True)
-class Event:
-    """Something that happened at `at_s`, seconds of the log's clock."""
-
-    at_s: float
-    what: What
-
-
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """One call of a language model. `usd` is None where no price is known; `prompt` counts the `cached` tokens too."""
-
-    at_s: float
-    role: str
-    model: str
-    call: str
-    text: str
-    problem: str
-    detail: str
-    prompt: int
-    cached: int
-    completion: int
-    estimated: bool
-    usd: float | None
-    seconds: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFiles:
-    """Everything in the directory of a run."""
-
-    id: str
-    about: Mapping[str, Any]
-    started_s: float
-    events: tuple[Event, ...]
-    calls: tuple[Call, ...]
-    state: SearchState | None
-    result: Mapping[str, Any] | None
-    running: bool = False
 
 
 def read_run(run: Run) -> RunFiles:
@@ -231,6 +141,12 @@ def _lesson(line: Mapping[str, Any]) -> Learned | None:
     return Learned(experience=experience_from(line["reply"]), slow=_id(line.get("slow")), fast=_id(line.get("fast")))
 
 
+def _stop(line: Mapping[str, Any]) -> Stopped:
+    told = line.get("lesson")
+    lesson = None if told is None else experience_from(told)
+    return Stopped(reason=str(line["reason"]), winner=_id(line["winner"]), lesson=lesson)
+
+
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], What | None]] = {
     "verdict": _trial,
     "plans": _planned,
@@ -238,7 +154,7 @@ _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], What | None]] = {
     "fix": _fix,
     "lesson": _lesson,
     "round": lambda e: RoundDone(round=int(e["round"]), best=int(e["best"]), speedup=_number(e["speedup"])),
-    "stop": lambda e: Stopped(reason=str(e["reason"]), winner=_id(e["winner"])),
+    "stop": _stop,
     "begun": lambda e: Begun(),
 }
 
@@ -254,9 +170,9 @@ def _call(line: Mapping[str, Any]) -> Call:
         text=str(reply["text"]),
         problem=str(reply["problem"]),
         detail=str(reply["detail"]),
-        prompt=int(usage["prompt"]),
-        cached=int(usage["cached"]),
-        completion=int(usage["completion"]),
+        prompt=_count(usage["prompt"]),
+        cached=_count(usage["cached"]),
+        completion=_count(usage["completion"]),
         estimated=bool(usage["estimated"]),
         usd=None if reply["usd"] is None else _number(reply["usd"]),
         seconds=_number(reply["seconds"]),
@@ -267,8 +183,12 @@ def _id(value: Any) -> int | None:
     return None if value is None else int(value)
 
 
+def _count(value: Any) -> int:
+    return int(_number(value))
+
+
 def _number(value: Any) -> float:
     number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"{value!r} is not a number")
+    if not abs(number) < _LARGEST:
+        raise ValueError(f"{value!r} is no number of a run")
     return number

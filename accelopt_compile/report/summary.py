@@ -63,4 +63,6 @@ def summarize(run: Run) -> Summary:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
+        return None
+    return float(value)

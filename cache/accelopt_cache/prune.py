@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +20,7 @@ from accelopt_cache import layout
 from accelopt_cache.claims import Claims
 from accelopt_cache.record_store import RecordStore
 from accelopt_cache.run_store import LOCK as RUN_LOCK
+from accelopt_cache.scan import KINDS, Entry, scan, within
 
 GRACE_S = 3600.0
 """Nothing younger is removed: another process may be about to refer to it."""
@@ -32,21 +32,6 @@ RUN_DAYS = 180.0
 
 RUNS_KEPT = 200
 """Runs, the newest, that are kept; a search of hours with a model leaves some ten megabytes."""
-
-_KINDS = (
-    layout.RECORDS,
-    layout.BLOBS,
-    layout.WORKLOADS,
-    layout.GRAPHS,
-    layout.MEMORY,
-    layout.RUNS,
-    layout.QUARANTINE,
-    layout.TOMBSTONES,
-    layout.WITHDRAWN,
-    layout.LOCKS,
-    layout.TMP,
-    layout.BUILDS,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +46,6 @@ class Report:
     bytes_after: int = 0
     dry_run: bool = False
     skipped: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
-    name: str
-    size: int
-    age_s: float
 
 
 def collect(
@@ -103,10 +81,10 @@ class _Sweep:
     def __init__(self, store: RecordStore, root: Path, grace_s: float) -> None:
         self.root, self.grace_s = root, grace_s
         # Lock files are never deleted (a waiter may hold one open), so they do not count either.
-        self.entries = {entry.name: entry for entry in _scan(root) if not _in(entry, layout.LOCKS)}
+        self.entries = {entry.name: entry for entry in scan(root) if not within(entry, layout.LOCKS)}
         self.busy = {name for name in self._runs() if not Claims(store.files).free(f"{name}/{RUN_LOCK}")}
         self.bytes = sum(entry.size for entry in self.entries.values())
-        self.dropped: dict[str, _Entry] = {}
+        self.dropped: dict[str, Entry] = {}
         self.refers: dict[str, tuple[str, ...]] = {}
         self.referrers: Counter[str] = Counter()
         self.beaten: list[str] = []
@@ -136,17 +114,17 @@ class _Sweep:
                 self._drop(name)
         days = {layout.QUARANTINE: QUARANTINE_DAYS, layout.PROGRESS: PROGRESS_DAYS}
         for entry in list(self.entries.values()):
-            unfinished = entry.name.rsplit("/", 1)[-1].startswith(".") or _in(entry, layout.TMP)
-            if unfinished or any(_in(entry, kind) and entry.age_s > limit * DAY_S for kind, limit in days.items()):
+            unfinished = entry.name.rsplit("/", 1)[-1].startswith(".") or within(entry, layout.TMP)
+            if unfinished or any(within(entry, kind) and entry.age_s > limit * DAY_S for kind, limit in days.items()):
                 self._drop(entry.name)
         self._unreferenced()
 
     def unused(self, age_s: float) -> None:
         """Everything that was not used for `age_s` seconds; what it referred to goes with it."""
         lasting = (layout.LOCKS, layout.TOMBSTONES, layout.WITHDRAWN, layout.BLOBS, layout.WORKLOADS)
-        kinds = [kind for kind in _KINDS if kind not in lasting]
+        kinds = [kind for kind in KINDS if kind not in lasting]
         for entry in list(self.entries.values()):
-            if entry.age_s > age_s and any(_in(entry, kind) for kind in kinds):
+            if entry.age_s > age_s and any(within(entry, kind) for kind in kinds):
                 self._drop(entry.name)
         self._unreferenced()
 
@@ -161,7 +139,7 @@ class _Sweep:
 
     def _by_worth(self) -> Iterator[list[str]]:
         def kind(prefix: str, also: Callable[[str], bool] = lambda _: True) -> list[str]:
-            found = [e for e in self.entries.values() if _in(e, prefix) and also(e.name)]
+            found = [e for e in self.entries.values() if within(e, prefix) and also(e.name)]
             return [e.name for e in sorted(found, key=lambda e: (-e.age_s, e.name))]
 
         yield kind(layout.QUARANTINE)
@@ -190,7 +168,7 @@ class _Sweep:
     def _unreferenced(self) -> None:
         kept = {target for name, targets in self.refers.items() if name in self.entries for target in targets}
         for entry in list(self.entries.values()):
-            if (_in(entry, layout.BLOBS) or _in(entry, layout.WORKLOADS)) and entry.name not in kept:
+            if (within(entry, layout.BLOBS) or within(entry, layout.WORKLOADS)) and entry.name not in kept:
                 self._drop(entry.name)
 
     def _orphans_of(self, name: str) -> None:
@@ -225,39 +203,6 @@ class _Sweep:
         )
 
 
-def _in(entry: _Entry, kind: str) -> bool:
-    return entry.name.startswith(kind + "/")
-
-
-def _scan(root: Path) -> Iterator[_Entry]:
-    """Every file, link, run and quarantined directory below v1. Links are not followed; a run goes as a whole."""
-    now = time.time()
-    for directory, subdirectories, files in os.walk(root / "v1"):
-        place = os.path.relpath(directory, root)
-        links = [d for d in subdirectories if os.path.islink(os.path.join(directory, d))]
-        whole = subdirectories[:] if place == layout.QUARANTINE else links
-        runs = [d for d in subdirectories if place == layout.RUNS and layout.is_run(d) and d not in links]
-        subdirectories[:] = [d for d in subdirectories if d not in whole and d not in runs]
-        for base in (*files, *whole):
-            path = os.path.join(directory, base)
-            with contextlib.suppress(OSError):
-                status = os.lstat(path)
-                size = status.st_blocks * 512 if not stat.S_ISDIR(status.st_mode) else 4096
-                yield _Entry(name=os.path.relpath(path, root), size=size, age_s=max(now - status.st_mtime, 0.0))
-        for base in runs:
-            yield _run(root, f"{place}/{base}", now)
-
-
-def _run(root: Path, name: str, now: float) -> _Entry:
-    """A run with all its files: as young as the youngest of them."""
-    size, youngest = 4096, 0.0
-    for file in [root / name, *(root / name).rglob("*")]:
-        with contextlib.suppress(OSError):
-            status = file.lstat()
-            size, youngest = size + status.st_blocks * 512, max(youngest, status.st_mtime)
-    return _Entry(name=name, size=size, age_s=max(now - youngest, 0.0))
-
-
 def _remove_empty(directory: Path, grace_s: float) -> None:
     """Remove directories that have been empty for longer than the grace period; a writer makes them anew."""
     for path, _, _ in os.walk(directory, topdown=False):
@@ -269,11 +214,11 @@ def _remove_empty(directory: Path, grace_s: float) -> None:
 def stats(store: RecordStore) -> dict[str, Any]:
     """Files and bytes by kind, records by outcome, winners by target, and what is wrong with the root. Plain JSON."""
     root = store.files.root
-    kinds = {kind.removeprefix("v1/"): {"files": 0, "bytes": 0} for kind in _KINDS}
+    kinds = {kind.removeprefix("v1/"): {"files": 0, "bytes": 0} for kind in KINDS}
     total_files = total_bytes = 0
-    for entry in _scan(root.path) if root.path is not None else ():
+    for entry in scan(root.path) if root.path is not None else ():
         total_files, total_bytes = total_files + 1, total_bytes + entry.size
-        kind = next((kind for kind in _KINDS if _in(entry, kind)), None)
+        kind = next((kind for kind in KINDS if within(entry, kind)), None)
         if kind is not None:
             kinds[kind.removeprefix("v1/")]["files"] += 1
             kinds[kind.removeprefix("v1/")]["bytes"] += entry.size

@@ -162,6 +162,8 @@ class RunStore:
     def unfinished(self, matching: Mapping[str, Any]) -> Run | None:
         """The newest run with the same workload, target, binding, settings, proposer, models and environment that has
         not ended (or was interrupted) and that nobody works on."""
+        if not self.files.writable:
+            return None  # nothing that happens there would be kept
         wanted = durable.plain({name: matching.get(name) for name in _SAME})
         for run in self.list():
             if wanted == {name: run.about[name] for name in _SAME} and _open_ended(run) and not run.busy:

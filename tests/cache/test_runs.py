@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -182,9 +183,21 @@ def test_nothing_is_created_where_nothing_can_be_written(root: Path, tmp_path: P
     assert Store.open(tmp_path / "absent", readonly=True).runs.create(ABOUT) is None
     run = made(Store.open(root))
     reader = Store.open(root, readonly=True)
-    assert (None, [run.id]) == (reader.runs.create(ABOUT), [r.id for r in reader.runs.list()])
+    assert (None, None) == (reader.runs.create(ABOUT), reader.runs.unfinished(ABOUT))
+    assert [run.id] == [r.id for r in reader.runs.list()]
     found = reader.runs.open(run.id)
     assert (False, False, False) == (found.save_state({}), found.finish(DONE), reader.runs.remove(found))
+
+
+def test_a_root_that_vanishes_ends_no_search(store: Store, root: Path) -> None:
+    """What cannot be kept any more is not, without an error."""
+    run = made(store)
+    with run.lock as mine:
+        assert mine
+        shutil.rmtree(root)
+        assert (False, False) == (run.save_state({}), run.finish(DONE))
+        assert (None, None, None) == (run.load_state(), run.result(), store.runs.create(ABOUT))
+    assert () == store.runs.list()
 
 
 def test_what_could_not_be_read_back_is_not_created(store: Store) -> None:

@@ -4,7 +4,6 @@ would have recorded them."""
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +14,8 @@ from accelopt_compile.events import RunLog
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected
 from accelopt_compile.search import SearchResult, SearchSettings, SearchState, SearchTask
 from accelopt_compile.search.builtin import BuiltinProposer
-from accelopt_compile.search.proposer import NoSource, TeachingPair
+from accelopt_compile.search.memory import Memory
+from accelopt_compile.search.proposer import Call, NoSource, TeachingPair
 from accelopt_compile.search.simulated import SimulatedClock
 from tests.search.worlds import World
 
@@ -53,42 +53,47 @@ class Talker:
     usd: float | None = 0.002
     calls: list[dict[str, Any]] = field(default_factory=list)
     inner: BuiltinProposer = field(default_factory=BuiltinProposer)
+    concurrent = False
+    trouble = ""
+
+    def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
+        return self.inner.recall(task, memory)
 
     def plan(
-        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, rng: random.Random
+        self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call
     ) -> Sequence[Plan]:
-        plans = self.inner.plan(task, parent, experiences, count, rng)
-        self.call("planner", "\n".join(p.text for p in plans))
+        plans = self.inner.plan(task, parent, experiences, count, call)
+        self.tell("planner", "\n".join(p.text for p in plans))
         return [replace(p, text=f"{p.text} {self.says}".strip()) for p in plans]
 
     def attempt(
-        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, rng: random.Random
+        self, task: SearchTask, parent: Candidate, plan: Plan, count: int, call: Call
     ) -> Sequence[KernelSource | NoSource]:
-        return [self.written(a) for a in self.inner.attempt(task, parent, plan, count, rng)]
+        return [self.written(a) for a in self.inner.attempt(task, parent, plan, count, call)]
 
     def written(self, attempt: KernelSource | NoSource) -> KernelSource | NoSource:
         if isinstance(attempt, NoSource):
             return attempt
         source = replace(attempt, text=f"{attempt.text}// {self.says}\n", origin="llm")
-        self.call("executor", source.text)
+        self.tell("executor", source.text)
         return source
 
-    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, rng: random.Random) -> KernelSource | None:
-        self.call("fixer", "", problem="timeout")
+    def fix(self, task: SearchTask, source: KernelSource, rejected: Rejected, call: Call) -> KernelSource | None:
+        self.tell("fixer", "", problem="timeout")
         return None
 
-    def summarize(self, task: SearchTask, pair: TeachingPair) -> Experience | None:
-        lesson = self.inner.summarize(task, pair)
-        self.call("summarizer", "" if lesson is None else lesson.lesson)
+    def summarize(self, task: SearchTask, pair: TeachingPair, call: Call) -> Experience | None:
+        lesson = self.inner.summarize(task, pair, call)
+        self.tell("summarizer", "" if lesson is None else lesson.lesson)
         return None if lesson is None else replace(lesson, lesson=f"{lesson.lesson} {self.says}".strip())
 
-    def call(self, role: str, text: str, problem: str = "") -> None:
+    def tell(self, role: str, text: str, problem: str = "") -> None:
         """Record a call that takes two seconds."""
         self.clock.advance(2.0)
         request = {"role": role, "model": "small-1", "system": "s", "user": "u", "call": "0/0", "max_tokens": 100, "effort": None}
         usage = {"prompt": 1000, "cached": 600, "completion": 200, "estimated": False}
         told = {"text": f"{text} {self.says}", "problem": problem, "detail": "", "usage": usage, "usd": self.usd}
-        reply = told | {"seconds": 2.0, "tries": 1, "model": "small-1", "request_id": "r"}
+        reply = told | {"seconds": 2.0, "tries": 1, "model": f"small-1 {self.says}".strip(), "request_id": "r"}
         line = {"key": f"k{len(self.calls)}", "at_s": self.clock(), "request": request, "reply": reply}
         self.calls.append({**line, "prompt_digest": "p", "reply_digest": "d"})
 

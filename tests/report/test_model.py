@@ -98,6 +98,7 @@ def test_lessons_used_and_made_are_found(big: Run) -> None:
     """Those that a planner had are with the plans it made, those that were drawn with the kernel they are drawn from."""
     report, state = reported(big), SearchState.from_json(big.load_state())
     assert {e.lesson for e in state.gained} <= set(report.lessons)
+    assert any(lesson.startswith("Best of a search on norm") for lesson in report.lessons)
     assert any(step.used for step in report.steps) and any(step.made for step in report.steps)
     assert {lesson for step in report.steps for lesson in (*step.used, *step.made)} <= set(report.lessons)
 
@@ -163,6 +164,7 @@ def test_time_between_two_processes_is_nobodys(store: Store) -> None:
         {"kind": "verdict"},
         {"kind": "plans", "call": "0/0", "reply": 5, "parent": 0},
         {"kind": "round", "round": 0, "best": 0, "speedup": 1e999},
+        {"kind": "round", "round": 0, "best": 0, "speedup": 1.0, "at_s": 1e300},
         {"kind": "stop", "reason": "r", "winner": "x"},
         [],
     ],
