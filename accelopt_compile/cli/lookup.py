@@ -74,7 +74,8 @@ def damaged(store: Store, record_id: str, faults: Sequence[Fault]) -> DamagedEnt
 
 
 def full_ids(store: Store, prefixes: Sequence[str]) -> list[str]:
-    """The record ids that start with these characters, each exactly one. Raises UsageError; DamagedEntry for one in quarantine."""
+    """The ids of records that start with these characters, each exactly one. Raises UsageError; DamagedEntry for one in
+    quarantine."""
     known = sorted({record_id for _, _, record_id, _ in store.walk()})
     for prefix in prefixes:
         if not _starting(known, prefix):

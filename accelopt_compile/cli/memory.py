@@ -10,6 +10,7 @@ import typer
 
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm
 from accelopt_compile.errors import InvalidOption, UsageError
+from accelopt_compile.wording import plural
 
 if TYPE_CHECKING:
     from accelopt_cache.experience_store import StoredExperience
@@ -145,7 +146,7 @@ def search(
     elif not held:
         out.line(nothing(store), level=0)
     else:
-        out.line(f"none of {len(held)} experiences speaks of {' '.join(words)!r}", level=0)
+        out.line(f"none of {plural(len(held), 'experience')} speaks of {' '.join(words)!r}", level=0)
 
 
 @app.command("export")
@@ -187,7 +188,7 @@ def export(
             out.line(text.removesuffix("\n"))
     else:
         _write(output, text)
-    told = f"{len(pairs)} pairs of {len(held)} experiences"
+    told = f"{plural(len(pairs), 'pair')} of {plural(len(held), 'experience')}"
     out.note(told + (f" written to {output}" if output else "") if held else nothing(store))
 
 

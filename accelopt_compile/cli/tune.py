@@ -13,6 +13,7 @@ from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, Quie
 from accelopt_compile.cli.prewarm import find_factory, model_of
 from accelopt_compile.cli.watching import Watching
 from accelopt_compile.errors import AccelOptError, UsageError
+from accelopt_compile.wording import plural
 
 RegionOption = Annotated[
     list[str] | None, typer.Option("--region", metavar="DIGEST", help="Only regions whose workload starts so; may be repeated.")
@@ -98,7 +99,9 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
         usable = [s for s in usable if s.workload.digest.startswith(tuple(wanted))]
         top = len(usable)
     if not usable:
-        raise UsageError(f"{what} has {len(hottest)} regions and none that is asked for and {bench.backend.name} can write")
+        raise UsageError(
+            f"{what} has {plural(len(hottest), 'region')}, none of them asked for and for {bench.backend.name} to write"
+        )
     return usable[:top]
 
 
@@ -113,7 +116,9 @@ def _stored(prefix: str, bench: Any) -> Any:
                 if one.workload.digest.startswith(prefix.lower()):
                     found[one.workload.digest] = one
     if len(found) != 1:
-        told = f"{len(found)} workloads start with it; give more characters" if found else "no graph in the store has it"
+        told = (
+            f"{plural(len(found), 'workload')} start with it; give more characters" if found else "no graph in the store has it"
+        )
         raise UsageError(f"{prefix!r}: {told}; `accelopt cache ls` lists records, and MODULE:FACTORY captures a model")
     return next(iter(found.values()))
 

@@ -44,7 +44,7 @@ def test_ls_lists_the_newest_first(runs: dict[str, Run], capsys: pytest.CaptureF
     assert found[1]["tokens"] > 0 and found[1]["calls"] == found[1]["unpriced"]
     accelopt(["runs", "ls"])
     text = capsys.readouterr().out
-    assert "unfinished" in text and "winner 3." in text and "unknown" in text
+    assert "unfinished" in text and "winner 4." in text and "unknown" in text
     assert "\u202e" not in text and "\x00" not in text
 
 

@@ -122,14 +122,14 @@ def test_a_price_that_nobody_knows_is_not_zero(store: Store) -> None:
 
 def test_a_killed_run_is_unfinished_and_shows_what_it_has(store: Store) -> None:
     """Kernels since the last saved state are dots and steps too, the torn line at the end is not."""
-    run = killed(store, small(), after=30)
+    run = killed(store, small(), after=34)
     with run.events_path.open("a") as file:
         file.write('{"kind": "verd')
     report = reported(run)
-    assert ("unfinished", 30) == (report.outcome, report.evaluated)
+    assert ("unfinished", 34) == (report.outcome, report.evaluated)
     assert report.best is not None and not report.best.confirmed
     assert sum(len(step.variants) for step in report.steps) > len(SearchState.from_json(run.load_state()).candidates)
-    assert ("unfinished", 30) == (summarize(run).outcome, summarize(run).evaluated)
+    assert ("unfinished", 34) == (summarize(run).outcome, summarize(run).evaluated)
 
 
 def test_a_run_killed_before_its_first_state_has_no_tree(store: Store) -> None:
@@ -149,7 +149,7 @@ def empty(store: Store) -> Run:
 def test_time_between_two_processes_is_nobodys(store: Store) -> None:
     """A run gone on with an hour later has worked as long as one that was never killed."""
     whole = reported(searched(store, small()))
-    run = killed(store, small(), after=30)
+    run = killed(store, small(), after=34)
     world = small()
     world.clock.advance(3600.0 + 30.0)
     searched(store, world, run=run, resume=SearchState.from_json(run.load_state()))

@@ -291,7 +291,7 @@ def test_the_fixer_goes_on_until_right_or_its_budget() -> None:
 def test_tokens_and_dollars_are_counted_by_role_and_the_limit_is_hard() -> None:
     """Every role's tokens and price are in the account; a run under a limit ends below it and says so."""
     prices = load_prices()
-    spending = Spending(prices=prices, usd=0.002)
+    spending = Spending(prices=prices, usd=0.004)
     asked: list[Request] = []
 
     def answer(request: Request) -> Reply:
@@ -300,9 +300,10 @@ def test_tokens_and_dollars_are_counted_by_role_and_the_limit_is_hard() -> None:
 
     client = MeteredClient(ScriptedClient(answer), spending)
     models = {role: ["gpt-oss-120b"] for role in ROLES}
-    result = World(proposer=AgentProposer(client, models=models), settings=replace(SMALL, rounds=16)).run()
+    proposer = AgentProposer(client, models=models, max_tokens=dict.fromkeys(ROLES, 500))
+    result = World(proposer=proposer, settings=replace(SMALL, rounds=16)).run()
     account = spending.to_json()
-    assert 0 < spending.usd <= 0.002
+    assert 0 < spending.usd <= 0.004
     assert "budget" in result.reason
     assert {"planner", "executor", "summarizer"} <= set(account["by_role"])
     assert json.loads(json.dumps(account)) == account
