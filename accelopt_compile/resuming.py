@@ -24,7 +24,7 @@ from accelopt_compile.search.state import SearchState
 log = logging.getLogger("accelopt_compile.tuning")
 
 _BEGUN = "begun"
-"""Kind of the first event: the environment and the settings of the search."""
+"""Kind of the event with which a process begins or goes on; in a search that is no run, with environment and settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,10 @@ def kept(store: Store, about: Mapping[str, Any]) -> Iterator[Place]:
             log.warning("this run is not kept: %s cannot be written", store.runs.files.root.named)
             yield Place(log=MemoryLog(), save=lambda _: None, end=lambda _: None)
             return
+        events = _run_log(run)
+        events.append(_BEGUN)  # what lies between the last event and this one was no time of the search
         yield Place(
-            log=_run_log(run),
+            log=events,
             save=lambda state: run.save_state(state.to_json()),
             end=run.finish,
             resume=_checked(run.load_state),

@@ -99,9 +99,7 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
         usable = [s for s in usable if s.workload.digest.startswith(tuple(wanted))]
         top = len(usable)
     if not usable:
-        raise UsageError(
-            f"{what} has {plural(len(hottest), 'region')}, none of them asked for and for {bench.backend.name} to write"
-        )
+        raise UsageError(f"{what} has {plural(len(hottest), 'region')}; {bench.backend.name} can write none that is asked for")
     return usable[:top]
 
 
@@ -116,9 +114,7 @@ def _stored(prefix: str, bench: Any) -> Any:
                 if one.workload.digest.startswith(prefix.lower()):
                     found[one.workload.digest] = one
     if len(found) != 1:
-        told = (
-            f"{plural(len(found), 'workload')} start with it; give more characters" if found else "no graph in the store has it"
-        )
+        told = f"it is the start of {plural(len(found), 'workload')}" if found else "no graph in the store has it"
         raise UsageError(f"{prefix!r}: {told}; `accelopt cache ls` lists records, and MODULE:FACTORY captures a model")
     return next(iter(found.values()))
 
