@@ -221,7 +221,6 @@ def small_regions() -> list[tuple[str, Workload, Mapping[str, int]]]:
     import torch
     import torch.nn.functional as F
 
-    from accelopt_compile.sites import sites_of
 
     half = torch.bfloat16
     functions: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
@@ -241,17 +240,27 @@ def small_regions() -> list[tuple[str, Workload, Mapping[str, int]]]:
     }
     found: dict[str, tuple[str, Workload, Mapping[str, int]]] = {}
     for name, (function, inputs) in functions.items():
-
-        def collect(gm: Any, example_inputs: Any, name: str = name) -> Any:
-            for number, site in enumerate(sites_of(gm, example_inputs)[0]):
-                label = f"{name}/{number}" if number else name
-                found.setdefault(site.workload.digest, (label, site.workload, dict(site.binding)))
-            return gm.forward
-
-        torch._dynamo.reset()
-        with torch.no_grad():
-            torch.compile(function, backend=collect)(*inputs)
+        for number, (workload, binding) in enumerate(captured(function, inputs)):
+            found.setdefault(workload.digest, (f"{name}/{number}" if number else name, workload, binding))
     return list(found.values())
+
+
+def captured(function: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[Workload, Mapping[str, int]]]:
+    """The regions of a function as torch.compile gives them, hottest first, each with its sizes."""
+    import torch
+
+    from accelopt_compile.sites import sites_of
+
+    found: list[tuple[Workload, Mapping[str, int]]] = []
+
+    def collect(gm: Any, example_inputs: Any) -> Any:
+        found.extend((site.workload, dict(site.binding)) for site in sites_of(gm, example_inputs)[0])
+        return gm.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(function, backend=collect)(*inputs)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
