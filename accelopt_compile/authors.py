@@ -18,6 +18,7 @@ from accelopt_compile.search.proposer import Proposer
 
 if TYPE_CHECKING:
     from accelopt_compile.llm.client import Client, Reply, Request, Role
+    from accelopt_compile.llm.openai_client import OpenAIClient
     from accelopt_compile.llm.spending import Spending
 
 DEFAULT_USD = 0.5
@@ -77,7 +78,7 @@ def authors_of(settings: Settings, *, calls: Path | None, client: Client | None 
     if without := sorted(role for role, names in models.items() if not names):
         raise InvalidOption(f"no model for the {', '.join(without)}: set model=, or {without[0]}_model=")
     spending = spending_of(settings)
-    metered = _metered(client or _server(settings), spending)
+    metered = _metered(client or server_of(settings), spending)
     asked = _recorded(metered if tell is None else _Telling(metered, tell), calls, spending, settings)
     return Authors(
         kind=kind,
@@ -116,7 +117,8 @@ def spending_of(settings: Settings) -> Spending:
     return Spending(prices=prices, usd=usd, tokens=settings.budget_tokens)
 
 
-def _server(settings: Settings) -> Client:
+def server_of(settings: Settings) -> OpenAIClient:
+    """The client of the endpoint that the settings name. Raises InvalidOption and LanguageModelMissing."""
     from accelopt_compile.llm.openai_client import OpenAIClient, key_from_environment
 
     return OpenAIClient(

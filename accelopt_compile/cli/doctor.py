@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def doctor(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     findings = [machine.interpreter(), machine.torch_installed(), machine.compiler(), machine.cpu(), machine.threads()]
     findings += backend_findings()
-    findings += [walls(), disassembler(), openmp(), *store_findings()]
+    findings += [walls(), disassembler(), openmp(), *store_findings(), language_model()]
     settings = settings_in_force()
     failed = [f for f in findings if f.state == "fail"]
     out.result(
@@ -117,6 +118,31 @@ def openmp() -> Finding:
         value=f"{found.value}; torch uses {plural(torch.get_num_threads(), 'thread')}",
         advice=found.advice,
     )
+
+
+def language_model() -> Finding:
+    """Whether the models of the settings can be asked. The server is asked for its list; a call is never made."""
+    from accelopt_compile.authors import models_of, server_of, spending_of
+    from accelopt_compile.config import settings_from
+    from accelopt_compile.errors import AccelOptError
+
+    settings = settings_from()
+    wanted = sorted({name for names in models_of(settings).values() for name in names})
+    if not wanted:
+        return Finding(name="language model", state="info", value="none is set: the built-in proposer searches alone")
+    try:
+        spending_of(settings)
+        client = server_of(replace(settings, llm_deadline_s=min(settings.llm_deadline_s, 10.0)))
+        served = client.list_models()
+    except AccelOptError as failure:
+        return Finding(name="language model", state="warn", value=", ".join(wanted), advice=str(failure))
+    value = f"{', '.join(wanted)} at {client.base_url}"
+    if served.reason:
+        return Finding(name="language model", state="warn", value=value, advice=served.reason)
+    if missing := [name for name in wanted if name not in served.ids]:
+        known = f"it serves {', '.join(served.ids[:8])}" + (", ..." if len(served.ids) > 8 else "")
+        return Finding(name="language model", state="warn", value=value, advice=f"not served: {', '.join(missing)}; {known}")
+    return Finding(name="language model", state="ok", value=value)
 
 
 NETWORK = ("nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "gpfs", "beegfs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 
 from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, evaluate_dim
@@ -60,6 +61,19 @@ def tried_lines(task: SearchTask, parent: Candidate) -> list[str]:
     """The latest plans on this kernel and what each came to, oldest first."""
     own = [t for t in task.tried if t.parent == parent.id]
     return [f"{' '.join(t.plan.text.split())[:400]} -> {t.outcome}" for t in own[-_TRIED_SHOWN:]]
+
+
+def with_lines(told: str, text: str) -> str:
+    """A diagnosis with the lines of the source that it names by number, each below the one that names it: an author reads the
+    source without the library, so its own line numbers are others."""
+    lines = text.splitlines()
+    found = []
+    for line in told.splitlines():
+        found.append(line)
+        named = re.search(r"(?:\bline |\.\w{1,4}:)(\d{1,6})\b", line)
+        if named and 0 < int(named[1]) <= len(lines):
+            found.append(f"    there: {lines[int(named[1]) - 1].strip()[:200]}")
+    return "\n".join(found)
 
 
 def bytes_once(workload: Workload, binding: Mapping[str, int]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelopt_compile.llm.prompts import front_matter, prompt
 from accelopt_compile.records import KernelSource, Rejected
-from accelopt_compile.search.describe import workload_text
+from accelopt_compile.search.describe import with_lines, workload_text
 from accelopt_compile.search.task import SearchTask
 
 DIAGNOSIS_AT_MOST = 4000
@@ -23,5 +23,5 @@ def fixer_prompt(task: SearchTask, source: KernelSource, rejected: Rejected) -> 
         kernel=task.backend.shown(source, source.defaults()).strip(),
         stage=rejected.stage.value,
         reason=rejected.reason,
-        diagnosis=rejected.diagnosis.strip()[:DIAGNOSIS_AT_MOST],
+        diagnosis=with_lines(rejected.diagnosis.strip(), source.text)[:DIAGNOSIS_AT_MOST],
     )

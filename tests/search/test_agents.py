@@ -20,6 +20,7 @@ from accelopt_compile.records import KernelSource, Verdict
 from accelopt_compile.search import SearchSettings
 from accelopt_compile.search.agents import AgentProposer
 from accelopt_compile.search.builtin import BuiltinProposer
+from accelopt_compile.search.describe import with_lines
 from accelopt_compile.search.simulated import SimulatedEvaluator
 from accelopt_compile.search.simulated_model import SimulatedModel
 from accelopt_compile.search.trials import Effort
@@ -179,3 +180,16 @@ def test_a_lesson_of_one_round_is_read_in_the_next() -> None:
     lessons = [e.lesson for e in result.experiences if e.lesson.startswith("**")]
     assert lessons
     assert any(lessons[0] in request.system for request in model.asked("planner"))
+
+
+def test_a_diagnosis_quotes_the_lines_that_it_names() -> None:
+    """Authors see another numbering than compilers: the library is one line for them."""
+    told = "kernel.cpp:2:7: error: 'x' was not declared\nline 3: a string\nline 99: nowhere"
+    expected = [
+        "kernel.cpp:2:7: error: 'x' was not declared",
+        "    there: return x;",
+        "line 3: a string",
+        "    there: }",
+        "line 99: nowhere",
+    ]
+    assert expected == with_lines(told, "int f() {\n  return x;\n}\n").splitlines()
