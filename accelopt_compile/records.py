@@ -370,8 +370,9 @@ class Stage(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """A paired measurement. `speedup` is the better baseline's time over ours (geometric mean of block medians),
-    `low` and `high` its 95 % interval; `baselines_us` holds each baseline's median ("inductor", "eager")."""
+    """A paired measurement. `speedup` is the better baseline's time over ours (geometric mean of block medians), ours with
+    what a reader of its outputs waits longer than after the baseline's; `low` and `high` its 95 % interval; `baselines_us`
+    holds each baseline's median ("inductor", "eager"); `kernel_us` is ours without the reader."""
 
     kernel_us: float
     baselines_us: Mapping[str, float]

@@ -221,7 +221,6 @@ def small_regions() -> list[tuple[str, Workload, Mapping[str, int]]]:
     import torch
     import torch.nn.functional as F
 
-
     half = torch.bfloat16
     functions: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         "softmax": (lambda x: torch.softmax(x, -1), (torch.randn(512, 1024),)),

@@ -88,6 +88,18 @@ class Bench:
             taken.append(max(timing.sample(all_of_them, 1, clock), 1.0) / len(made))
         return taken[1:]
 
+    def reads(self, side: str, count: int) -> list[float]:
+        """Nanoseconds that reading a call's outputs takes right after it: more where they went past the caches."""
+        if side not in self._kept:
+            self._kept[side] = self._call(side)
+        clock = timing.clock_for(self._threads)
+
+        def taken() -> float:
+            outputs: Any = self._kept[side]()
+            return timing.sample(lambda: [_read(output) for output in outputs], 1, clock)
+
+        return [max(taken(), 1.0) for _ in range(count)]
+
     def _call(self, side: str) -> timing.Call:
         inputs = self._last_inputs = self._fresh()
         if side == "kernel":
@@ -123,3 +135,11 @@ class Bench:
         results: Any = call()
         for slot, result in zip(self._arena.outputs, results, strict=True):
             slot.tensor.copy_(result)
+
+
+def _read(output: torch.Tensor) -> object:
+    """Something that needs every element. Integers as wide as can be: the sum must not cost more than the reading."""
+    if not output.is_contiguous():
+        return output.sum()
+    flat = output.view(-1).view(torch.uint8)
+    return flat.view(torch.int64).sum() if flat.numel() % 8 == 0 and flat.data_ptr() % 8 == 0 else flat.sum()

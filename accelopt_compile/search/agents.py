@@ -27,7 +27,7 @@ MAX_TOKENS: Mapping[Role, int] = {"planner": 8192, "executor": 16384, "fixer": 1
 """Longest answer of each role, reasoning included. It is what a budget keeps back for a call, so it is no larger than needed."""
 
 
-LESSON_TOKENS = token_budget(6000)
+LESSON_TOKENS = token_budget(9000)
 """What lessons may take of a planner's prompt, which is about so long without them (C++, a seed of 80 lines)."""
 
 
@@ -52,7 +52,7 @@ class AgentProposer:
         self.trouble = ""
 
     def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
-        return shown(task, memory, LESSON_TOKENS)
+        return [e for e in shown(task, memory, LESSON_TOKENS) if not _numbers_alone(e)]
 
     def plan(
         self, task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, call: Call
@@ -98,3 +98,8 @@ class AgentProposer:
             self.trouble = f"the language model cannot be asked further: {reply.problem}: {reply.detail}"
         # Half a surrogate pair is no text: it could be neither hashed nor stored nor sent on.
         return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
+
+
+def _numbers_alone(experience: Experience) -> bool:
+    """Whether all that an experience says is another value of a tunable: the tuner finds that out by itself."""
+    return bool(experience.change) and all(name.startswith("tunable.") for name in experience.change)

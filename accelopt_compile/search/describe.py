@@ -8,10 +8,12 @@ from collections.abc import Mapping
 
 from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, evaluate_dim
 from accelopt_compile.reference import reference_source
+from accelopt_compile.search.memory import shortened
 from accelopt_compile.search.task import SearchTask
 
 ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
-_TRIED_SHOWN = 12
+_TRIED_SHOWN = 10
+_PLAN_SHOWN = 700
 _COUNTS = ("instructions", "zmm", "ymm", "fma", "divisions", "gathers", "spills")
 
 
@@ -58,9 +60,12 @@ def profile_lines(task: SearchTask, candidate: Candidate, rng: random.Random | N
 
 
 def tried_lines(task: SearchTask, parent: Candidate) -> list[str]:
-    """The latest plans on this kernel and what each came to, oldest first."""
-    own = [t for t in task.tried if t.parent == parent.id]
-    return [f"{' '.join(t.plan.text.split())[:400]} -> {t.outcome}" for t in own[-_TRIED_SHOWN:]]
+    """The latest plans of this search and what each came to, oldest first; those on other kernels are marked."""
+    shown = []
+    for tried in task.tried[-_TRIED_SHOWN:]:
+        where = "" if tried.parent == parent.id else f"(on kernel {tried.parent}) "
+        shown.append(f"{where}{shortened(tried.plan.text, _PLAN_SHOWN)}\n  Came of it: {tried.outcome}")
+    return shown
 
 
 def with_lines(told: str, text: str) -> str:

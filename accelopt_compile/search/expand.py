@@ -106,7 +106,7 @@ class Expander:
         """Note what a plan came to, for the proposer's next round."""
         fastest = max(expansion.children, key=speed, default=None)
         gain = None if fastest is None else relative(fastest, expansion.parent)
-        told = expansion.outcome if gain is None else f"{gain:.2f}x its parent"
+        told = expansion.outcome if fastest is None or gain is None else _gained(fastest, expansion.parent, gain)
         tried = Tried(parent=expansion.parent.id, plan=expansion.plan, structure=expansion.structure, relative=gain, outcome=told)
         self.told += (tried,)
 
@@ -213,6 +213,15 @@ def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Mapping[str,
     choices = [*sorted(source.structure.items()), *sorted(tunables.items())]
     change = {f"structure.{name}": value for name, value in source.structure.items() if seed.source.structure.get(name) != value}
     return Plan(text="Start from an earlier winner: " + ", ".join(f"{k}={v}" for k, v in choices) + ".", change=change)
+
+
+def _gained(child: Candidate, parent: Candidate, gain: float) -> str:
+    """What a plan came to: the gain over its parent, whether that is more than noise, and at which numbers."""
+    ours, theirs = child.verdict.timing, parent.verdict.timing
+    noise = " (no more than noise)" if ours.low <= theirs.high and theirs.low <= ours.high else ""
+    numbers = ", ".join(f"{name}={value}" for name, value in sorted(child.tunables.items()))
+    at = f", at {numbers}" if numbers and not child.source.rendered else ""
+    return f"{gain:.2f}x the speed of the kernel it was tried on{noise}, {speed(child):.2f}x the baseline{at}"
 
 
 def _told(verdict: Verdict | Duplicate) -> str:

@@ -53,6 +53,9 @@ class Runner:
             case "fresh":
                 assert self._bench is not None
                 return {"times": self._bench.fresh(message["side"], message["count"])}
+            case "read":
+                assert self._bench is not None
+                return {"times": self._bench.reads(message["side"], message["count"])}
         return {"error": f"unknown request {message['op']!r}"}
 
     def run(self, message: Mapping[str, Any]) -> dict[str, Any]:

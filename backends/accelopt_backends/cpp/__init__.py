@@ -130,11 +130,12 @@ class CppBackend:
         from accelopt_backends.cpp import authored
         from accelopt_backends.cpp.roofline import peaks
 
-        chain, (bandwidth, flops) = toolchain.find(), peaks()
+        chain, peak = toolchain.find(), peaks()
+        rates = ", ".join(f"{size >> 10} KiB at {rate / 1e9:.0f} GB/s" for size, rate in peak.bandwidths)
         return authored.guide(
             (
                 f"processor: {chain.target}, flags {' '.join(chain.march)}; compiler: {chain.version}",
-                f"one thread reads {bandwidth / 1e9:.1f} GB/s from memory and does {flops / 1e9:.0f} GFLOP/s in float32",
+                f"one thread reads again and again: {rates}; it does {peak.flops / 1e9:.0f} GFLOP/s in float32",
                 *toolchain.caches(),
             )
         )

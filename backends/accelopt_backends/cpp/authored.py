@@ -33,7 +33,9 @@ def shown(source: KernelSource, tunables: Mapping[str, int]) -> str:
     text = source.text.replace(chunks[0], f"{LIBRARY}\n", 1)
     for chunk in chunks[1:]:
         text = text.replace(chunk, "", 1)
-    text = _DECLARATION.sub("", text).lstrip("\n")
+    for name in source.tunables:  # always defined when it is built, and never by this number once it is tuned
+        text = re.sub(rf"^#ifndef {name}\n#define {name} \d+\n#endif\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"\n{3,}", "\n\n", _DECLARATION.sub("", text)).lstrip("\n")
     if not source.tunables:
         return text
     values = {name: [now, *(v for v in all_ if v != now)] for name, all_ in source.tunables.items() for now in [tunables[name]]}

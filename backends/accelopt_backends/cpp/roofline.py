@@ -1,7 +1,8 @@
 """The least time a workload could take here: bytes moved once over measured bandwidth, flops over measured peak.
 
-Measured by two small kernels, once per process (about 0.2 s). Bandwidth is taken on 128 MiB, so on processors with a
-larger last-level cache it is the cache's: the bound is then optimistic, never too strict.
+Measured by two small kernels, once per process (about 0.2 s). Bandwidth depends on what holds the data: it is taken on
+several sizes, and a workload gets that of the largest which is no larger than all it touches. The bound is then optimistic,
+never too strict: stores cost more than the loads that are measured.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import math
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import lru_cache
 
 from accelopt_backends.base import Roofline
@@ -20,13 +22,14 @@ from accelopt_compile.records import Binding, Workload, evaluate_dim
 
 _PROBE = """
 typedef float v __attribute__((vector_size(64), aligned(4), may_alias));
-extern "C" float read_all(const float* p, long n) {
+extern "C" float read_all(const float* p, long n, long again) {
   v a[8] = {};
-  for (long i = 0; i + 128 <= n; i += 128) for (int u = 0; u < 8; ++u) a[u] += *(const v*)(p + i + 16 * u);
+  for (long k = 0; k < again; ++k)
+    for (long i = 0; i + 128 <= n; i += 128) for (int u = 0; u < 8; ++u) a[u] += *(const v*)(p + i + 16 * u);
   float s = 0; for (int u = 0; u < 8; ++u) for (int k = 0; k < 16; ++k) s += a[u][k];
   return s;
 }
-extern "C" float multiply_add(const float* p, long n) {
+extern "C" float multiply_add(const float* p, long n, long again) {
   v a[12]; for (int u = 0; u < 12; ++u) a[u] = *(const v*)p;
   v x = *(const v*)(p + 16), y = *(const v*)(p + 32);
   for (long i = 0; i < n; ++i) for (int u = 0; u < 12; ++u) a[u] = a[u] * x + y;
@@ -34,41 +37,66 @@ extern "C" float multiply_add(const float* p, long n) {
   return s;
 }
 """
-_FALLBACK = (20e9, 40e9)
+SIZES = tuple(kib << 10 for kib in (16, 256, 4096, 32768, 131072))
+"""Bytes on which bandwidth is measured: about what L1, L2, and shares of the last level hold, and more than most hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peaks:
+    """Of one thread: bytes a second by the bytes that are read again and again, ascending; float32 flops a second."""
+
+    bandwidths: tuple[tuple[int, float], ...]
+    flops: float
+
+    def bandwidth(self, touched: float) -> float:
+        """Bytes a second at most for a workload that touches so many bytes."""
+        return [rate for size, rate in self.bandwidths if size <= max(touched, self.bandwidths[0][0])][-1]
+
+    @property
+    def memory(self) -> float:
+        """Bytes a second from memory."""
+        return self.bandwidths[-1][1]
+
+
+_FALLBACK = Peaks(bandwidths=((SIZES[0], 100e9), (SIZES[-1], 20e9)), flops=100e9)
 
 
 @lru_cache(maxsize=1)
-def peaks() -> tuple[float, float]:
-    """(bytes a second, float32 flops a second) of one thread: the best of three short runs each."""
+def peaks() -> Peaks:
+    """What this machine does: the best of three short runs each."""
     try:
         with tempfile.TemporaryDirectory(prefix="accelopt-peaks-") as folder:
             path, _ = compile_shared(_PROBE, tunables={}, workdir=folder, name="peaks", link=("-lm",))
             library = ctypes.CDLL(str(path))
     except (ToolchainFailed, ToolchainMissing, OSError):
         return _FALLBACK
-    count = 32 * 1024 * 1024
-    memory = (ctypes.c_float * count)()
+    memory = (ctypes.c_float * (SIZES[-1] // 4))()
     turns = 1_000_000
-    reading = min(_timed(library.read_all, memory, count) for _ in range(3))
-    adding = min(_timed(library.multiply_add, memory, turns) for _ in range(3))
-    return 4 * count / reading, 2 * 12 * 16 * turns / adding
+    rates = []
+    for size in SIZES:
+        again = max(1, (8 << 20) // size)
+        taken = min(_timed(library.read_all, memory, size // 4, again) for _ in range(4))
+        rates.append((size, size * again / taken))
+    adding = min(_timed(library.multiply_add, memory, turns, 1) for _ in range(3))
+    return Peaks(bandwidths=tuple(rates), flops=2 * 12 * 16 * turns / adding)
 
 
-def _timed(function: ctypes._NamedFuncPointer, memory: ctypes.Array[ctypes.c_float], n: int) -> float:
+def _timed(function: ctypes._NamedFuncPointer, memory: ctypes.Array[ctypes.c_float], n: int, again: int) -> float:
     function.restype = ctypes.c_float
     start = time.perf_counter()
-    function(memory, ctypes.c_long(n))
+    function(memory, ctypes.c_long(n), ctypes.c_long(again))
     return time.perf_counter() - start
 
 
 def roofline(workload: Workload, binding: Binding, threads: int) -> Roofline:
     """Seconds that neither memory nor arithmetic can beat, and which of them binds."""
-    bandwidth, flops = peaks()
-    memory = sum(
+    peak = peaks()
+    touched = sum(
         SIZEOF[s.dtype] * math.prod(evaluate_dim(d, binding) for d, stride in zip(s.shape, s.strides, strict=True) if stride != 0)
         for s in [*_read_whole(workload), *workload.output_specs]
-    ) / (bandwidth * threads)
-    compute = attention_flops(workload, binding) / (flops * threads)
+    )
+    memory = touched / (peak.bandwidth(touched) * threads)
+    compute = attention_flops(workload, binding) / (peak.flops * threads)
     return Roofline(seconds=max(memory, compute), bound="memory" if memory >= compute else "compute")
 
 
