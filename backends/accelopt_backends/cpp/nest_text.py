@@ -32,6 +32,9 @@ COMBINE = {
 }
 FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
 
+ON_STACK = 4096
+"""Floats of a row's buffer at most that lie on the stack."""
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -452,7 +455,10 @@ class NestText:
         out.append("  parallel(n, items, [&](int64_t begin, int64_t end, int64_t slice) {")
         for key in sorted(w.shape.buffered, key=lambda k: (k[0], str(k[1]))):
             name = w.buffer(key)
-            out.append(f"    Scratch<float> {name}_({length.c()} + VEC); float* const {name} = {name}_.data;")
+            if not length.symbols and length.coef <= ON_STACK:
+                out.append(f"    alignas(64) float {name}[{length.coef} + VEC];")  # which the compiler may keep in registers
+            else:
+                out.append(f"    Scratch<float> {name}_({length.c()} + VEC); float* const {name} = {name}_.data;")
         out.append("    for (int64_t r = begin; r < end; ++r) {")
         out += ["      " + line for line in [*self.decode(), *rows]]
         out += ["    }", "  });"]
