@@ -78,15 +78,17 @@ class RecordingClient:
 
 class ReplayClient:
     """Answers from a recording alone; what is not in it is the problem "not_recorded". Of several calls with one key the
-    last counts. Raises DamagedEntry for a file that is no recording."""
+    last counts. With `by_call` a request whose words are not in it is answered by its role and its name in the run: so a run
+    can be repeated after a prompt was reworded. Raises DamagedEntry for a file that is no recording."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, by_call: bool = False) -> None:
         self._path = Path(path)
         self._calls = {call.key: call for call in recorded_calls(self._path)}
+        self._named = {(c.request.role, c.request.call): c for c in self._calls.values()} if by_call else {}
 
     def ask(self, request: Request) -> Reply:
         """What was recorded, to the last bit."""
-        call = self._calls.get(request.key)
+        call = self._calls.get(request.key) or self._named.get((request.role, request.call))
         if call is not None and call.whole:
             return call.reply
         why = "was recorded without its texts" if call is not None else "is not in it"

@@ -27,9 +27,10 @@ _DECLARATION = re.compile(r"^[ \t]*//[ \t]*TUNABLES:[ \t]*(.*?)[ \t]*\r?$", re.M
 _EXAMPLE = '// TUNABLES: {"UNROLL": [4, 2, 8]}'
 
 
-def shown(source: KernelSource, tunables: Mapping[str, int]) -> str:
-    """The kernel as an author reads it, with `tunables` as the declared defaults."""
-    chunks = [body for _, body in sections().values()]
+def shown(source: KernelSource, tunables: Mapping[str, int], chunks: Sequence[str] | None = None) -> str:
+    """The kernel as an author reads it, with `tunables` as the declared defaults. `chunks` are the library's sections, those of
+    today unless others are given."""
+    chunks = chunks or library()
     text = source.text.replace(chunks[0], f"{LIBRARY}\n", 1)
     for chunk in chunks[1:]:
         text = text.replace(chunk, "", 1)
@@ -42,12 +43,12 @@ def shown(source: KernelSource, tunables: Mapping[str, int]) -> str:
     return f"// TUNABLES: {json.dumps(values)}\n{text}"
 
 
-def written(text: str) -> KernelSource:
+def written(text: str, chunks: Sequence[str] | None = None) -> KernelSource:
     """The kernel that an author's text stands for. Raises ValueError with a reason that the author can act on."""
     tunables = _declared(text)
     if len(re.findall(rf"^{LIBRARY}[ \t]*$", text, re.MULTILINE)) > 1:
         raise ValueError(f"the line {LIBRARY!r} stands in it twice; once is enough")
-    whole = re.sub(rf"^{LIBRARY}[ \t]*$", lambda _: _library(), text, count=1, flags=re.MULTILINE)
+    whole = re.sub(rf"^{LIBRARY}[ \t]*$", lambda _: "".join(chunks or library()), text, count=1, flags=re.MULTILINE)
     return KernelSource(language="cpp", text=whole.strip() + "\n", tunables=tunables, origin="llm")
 
 
@@ -83,5 +84,6 @@ def _values(name: str, values: object) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=1)
-def _library() -> str:
-    return "".join(body for _, body in sections().values())
+def library() -> tuple[str, ...]:
+    """The library's sections, in their order."""
+    return tuple(body for _, body in sections().values())
