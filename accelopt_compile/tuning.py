@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from accelopt_backends.base import Backend
+from accelopt_backends.base import Backend, Roofline
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of, spent
 from accelopt_compile.config import Settings
@@ -86,7 +86,7 @@ def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, p
     started = time.monotonic()
     authors = authors_of(bench.settings, calls=place.calls, tell=bench.watch)
     try:
-        result = _search(bench, _task(bench, workload, binding), authors, budget, place)
+        result = _search(bench, _told(_task(bench, workload, binding), place), authors, budget, place)
     except SearchInterrupted as interrupt:
         found = interrupt.result
         record = None if found.best is None else _store(bench, workload, binding, found, authors, place)
@@ -118,7 +118,9 @@ def _place(bench: Bench, workload: Workload, binding: Binding) -> contextlib.Abs
             "models": models,
             "base_url": settings.base_url or "",
             "budget": {"usd": settings.budget_usd, "tokens": settings.budget_tokens, "seconds": settings.budget_s},
-            "roofline_us": task.backend.roofline(workload, binding, task.threads).seconds * 1e6,
+            "machine": list(task.told_machine()) if kind != "builtin" else [],
+            "roofline_us": (roofline := task.least()).seconds * 1e6,
+            "bound": roofline.bound,
             "threads": bench.threads,
             "seed": settings.seed,
         },
@@ -135,6 +137,15 @@ def _task(bench: Bench, workload: Workload, binding: Binding) -> SearchTask:
         settings=search_settings(bench.settings),
         threads=bench.threads,
     )
+
+
+def _told(task: SearchTask, place: Place) -> SearchTask:
+    """The task as the run's authors were told of it when the run began."""
+    if place.run is None or not (machine := place.run.about.get("machine")):
+        return task
+    about = place.run.about
+    roofline = Roofline(seconds=float(about["roofline_us"]) / 1e6, bound=str(about["bound"]))
+    return replace(task, machine=tuple(map(str, machine)), roofline=roofline)
 
 
 def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, place: Place) -> SearchResult:

@@ -85,14 +85,13 @@ def export(run: Any, store: Any, folder: Path) -> None:
     backend = CppBackend()
     events = [json.loads(line) for line in run.events_path.read_text().splitlines()]
     state = run.load_state()
-    roofline = backend.roofline(workload, about["binding"], int(about["threads"]))
     frozen = {
         "workload": workload.to_json(),
         "seed": state["candidates"][0]["source"],
         "grammar": {name: list(values) for name, values in backend.grammar(workload).items()},
         "library": list(authored.library()),
-        "guide": asdict(backend.guide()),
-        "roofline": {"seconds": about["roofline_us"] / 1e6, "bound": roofline.bound},
+        "guide": {**asdict(backend.guide()), "machine": told(run.calls_path)},
+        "roofline": {"seconds": about["roofline_us"] / 1e6, "bound": about.get("bound", "memory")},
         "prior": state["prior"],
         "rng": f"{about['seed']} {about['workload']}",
     }
@@ -105,16 +104,17 @@ def export(run: Any, store: Any, folder: Path) -> None:
     assert any(e["kind"] == "stop" for e in events), "the run has not ended"
 
 
+def told(calls: Path) -> list[str]:
+    """What the prompts of a recording say of the machine, a line each."""
+    system = next(call.request.system for call in recorded_calls(calls) if "## The machine" in call.request.system)
+    section = system.partition("## The machine")[2].partition("\n## ")[0]
+    return [line.removeprefix("- ") for line in section.splitlines() if line.startswith("- ")]
+
+
 def replay(folder: Path) -> dict[str, Any]:
     """Run the search again. {"run", "same", "differs", "calls", "reworded", "winner", "speedup"}; `differs` names the first
     event that came out otherwise, "" for none."""
-    about, frozen = (json.loads((folder / name).read_text()) for name in ("run.json", "frozen.json"))
-    events = [json.loads(line) for line in gzip.decompress((folder / "events.jsonl.gz").read_bytes()).splitlines()][1:]
-    with tempfile.TemporaryDirectory() as place:
-        calls = Path(place) / "calls.jsonl"
-        calls.write_bytes(gzip.decompress((folder / "calls.jsonl.gz").read_bytes()))
-        counting = Counting(ReplayClient(calls, by_call=True), {call.key for call in recorded_calls(calls)})
-        log, result = repeat(about, frozen, events, counting)
+    about, events, log, result, counting = _repeated(folder)
     differs = difference(inside(events), inside(log.events()))
     best = result.best
     return {
@@ -126,6 +126,24 @@ def replay(folder: Path) -> dict[str, Any]:
         "winner": None if best is None else best.source.origin,
         "speedup": None if best is None else round(best.verdict.timing.speedup, 4),
     }
+
+
+def winner_of(folder: Path) -> tuple[KernelSource, Mapping[str, int]]:
+    """The kernel that a recorded run ended with, or the fastest it accepted."""
+    result = _repeated(folder)[3]
+    best = result.best or max(result.candidates, key=lambda c: c.verdict.timing.speedup)
+    return best.source, best.tunables
+
+
+def _repeated(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], MemoryLog, SearchResult, Counting]:
+    about, frozen = (json.loads((folder / name).read_text()) for name in ("run.json", "frozen.json"))
+    events = [json.loads(line) for line in gzip.decompress((folder / "events.jsonl.gz").read_bytes()).splitlines()][1:]
+    with tempfile.TemporaryDirectory() as place:
+        calls = Path(place) / "calls.jsonl"
+        calls.write_bytes(gzip.decompress((folder / "calls.jsonl.gz").read_bytes()))
+        counting = Counting(ReplayClient(calls, by_call=True), {call.key for call in recorded_calls(calls)})
+        log, result = repeat(about, frozen, events, counting)
+    return about, events, log, result, counting
 
 
 class Counting:

@@ -19,7 +19,7 @@ def executor_prompt(task: SearchTask, parent: Candidate, plan: Plan) -> tuple[st
         language=guide.language,
         facts=front_matter("facts", guide.facts)[1].strip(),
         writing=front_matter("writing", guide.writing)[1].strip(),
-        machine=guide.machine,
+        machine=task.told_machine(),
         workload=workload_text(task),
         fence=guide.fences[0],
         kernel=task.backend.shown(parent.source, parent.tunables).strip(),

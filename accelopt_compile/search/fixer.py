@@ -18,7 +18,7 @@ def fixer_prompt(task: SearchTask, source: KernelSource, rejected: Rejected) -> 
         language=guide.language,
         facts=front_matter("facts", guide.facts)[1].strip(),
         writing=front_matter("writing", guide.writing)[1].strip(),
-        machine=guide.machine,
+        machine=task.told_machine(),
         workload=workload_text(task),
         fence=guide.fences[0],
         kernel=task.backend.shown(source, source.defaults()).strip(),

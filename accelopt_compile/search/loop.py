@@ -103,7 +103,7 @@ class _Run:
         self.proposer = RecordedProposer(proposer, log=log, name=self.name, seed=self.seed)
         self.companion = None if companion is None else RecordedProposer(companion, log=log, name=self.name, seed=self.seed)
         self.mixed, self.taken_over = companion is not None, False
-        self.roofline_us = task.backend.roofline(task.workload, task.binding, task.threads).seconds * 1e6
+        self.roofline_us = task.least().seconds * 1e6
         self.budget = budget
         self.before_s = budget.used_s
         self.rounds_done = self.flat_rounds = 0

@@ -25,7 +25,7 @@ def planner_prompt(
         language=guide.language,
         facts=front_matter("facts", guide.facts)[1].strip(),
         writing=front_matter("writing", guide.writing)[1].strip(),
-        machine=guide.machine,
+        machine=task.told_machine(),
         lessons=[e.lesson for e in experiences if e.lesson],
         workload=workload_text(task),
         fence=guide.fences[0],

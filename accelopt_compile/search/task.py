@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from accelopt_backends.base import Backend
+from accelopt_backends.base import Backend, Roofline
 from accelopt_compile.errors import InvalidOption
 from accelopt_compile.records import Binding, Candidate, Experience, Plan, Workload
 
@@ -107,6 +107,19 @@ class SearchTask:
     settings: SearchSettings = field(default_factory=SearchSettings)
     threads: int = 1
     tried: tuple[Tried, ...] = ()
+    machine: tuple[str, ...] | None = None
+    """What authors are told of the machine; None: as the backend's guide has it now. A run that is gone on with tells what it
+    told at first: numbers measured anew would make every prompt another one, and its recorded answer worthless."""
+    roofline: Roofline | None = None
+    """The workload's; None: as the backend measures it now."""
+
+    def told_machine(self) -> tuple[str, ...]:
+        """A line each about the machine."""
+        return self.backend.guide().machine if self.machine is None else self.machine
+
+    def least(self) -> Roofline:
+        """The least time that the workload takes."""
+        return self.roofline or self.backend.roofline(self.workload, self.binding, self.threads)
 
     @property
     def arch(self) -> str:

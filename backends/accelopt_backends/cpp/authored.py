@@ -39,7 +39,7 @@ def shown(source: KernelSource, tunables: Mapping[str, int], chunks: Sequence[st
     text = re.sub(r"\n{3,}", "\n\n", _DECLARATION.sub("", text)).lstrip("\n")
     if not source.tunables:
         return text
-    values = {name: [now, *(v for v in all_ if v != now)] for name, all_ in source.tunables.items() for now in [tunables[name]]}
+    values = {name: [tunables[name], *(v for v in all_ if v != tunables[name])] for name, all_ in sorted(source.tunables.items())}
     return f"// TUNABLES: {json.dumps(values)}\n{text}"
 
 

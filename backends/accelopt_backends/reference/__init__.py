@@ -105,7 +105,9 @@ class ReferenceBackend:
         return Roofline(seconds=elements * 1e-12, bound="memory")
 
     def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
-        values = {name: [tunables[name], *(v for v in all_ if v != tunables[name])] for name, all_ in source.tunables.items()}
+        values = {
+            name: [tunables[name], *(v for v in all_ if v != tunables[name])] for name, all_ in sorted(source.tunables.items())
+        }
         return f"# TUNABLES: {json.dumps(values)}\n{source.text}" if values else source.text
 
     def written(self, text: str) -> KernelSource:
