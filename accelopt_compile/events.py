@@ -4,8 +4,8 @@ Line 1 is the header {"format": 1, "kind": "run", ...}. Every further line is {"
 that died leaves at most one torn line at the end, which opening the log again cuts off; so a run is resumed by
 opening its log and asking it what was already measured (`search.trials`).
 
-Kinds written by the search: seed, plans, attempts, fix, verdict, lesson, round, final, stop; by those who start or resume
-one: begun. Reports are made from them (`accelopt_compile.report`), so what a kind has may grow, not change.
+Kinds written by the search: seed, plans, attempts, fix, verdict, lesson, fill, round, takeover, final, stop; by those who start
+or resume one: begun. Reports are made from them (`accelopt_compile.report`), so what a kind has may grow, not change.
 """
 
 from __future__ import annotations

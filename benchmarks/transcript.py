@@ -161,11 +161,11 @@ class Counting:
 def repeat(
     about: Mapping[str, Any], frozen: Mapping[str, Any], events: Sequence[Mapping[str, Any]], client: Counting
 ) -> tuple[MemoryLog, SearchResult]:
-    """The search of a transcript, with its verdicts in the log beforehand."""
+    """The search of a transcript, with what depended on machine and clock in the log beforehand."""
     log = MemoryLog()
     for event in events:
-        if event["kind"] == "verdict":
-            log.append("verdict", **{k: v for k, v in event.items() if k not in ("seq", "at_s", "kind")})
+        if event["kind"] in ("verdict", "fill"):
+            log.append(event["kind"], **{k: v for k, v in event.items() if k not in ("seq", "at_s", "kind")})
     clock = SimulatedClock()
     models = {role: about["models"][role].split(",") for role in ROLES}
     task = SearchTask(

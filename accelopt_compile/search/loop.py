@@ -18,7 +18,7 @@ from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.expand import Expander, Expansion, warm_starts
 from accelopt_compile.search.memory import Memory, placed, proven_configurations, winner_experience
 from accelopt_compile.search.proposer import Proposer
-from accelopt_compile.search.recorded import RecordedProposer
+from accelopt_compile.search.recorded import RecordedProposer, Thinking
 from accelopt_compile.search.selection import Group, elitist_beam, paper_beam, speed, teaching_pairs
 from accelopt_compile.search.state import SearchState, experience_json
 from accelopt_compile.search.stopping import decide, stop_reason, wins
@@ -103,6 +103,8 @@ class _Run:
         self.proposer = RecordedProposer(proposer, log=log, name=self.name, seed=self.seed)
         self.companion = None if companion is None else RecordedProposer(companion, log=log, name=self.name, seed=self.seed)
         self.mixed, self.taken_over = companion is not None, False
+        fills = (event for event in log.events() if event["kind"] == "fill" and event["search"] == self.name)
+        self.fills = {int(event["round"]): int(event["parents"]) for event in fills}
         self.roofline_us = task.least().seconds * 1e6
         self.budget = budget
         self.before_s = budget.used_s
@@ -155,7 +157,13 @@ class _Run:
         gained = speed(self._best()) > best_before * self.settings.min_gain
         self.flat_rounds = 0 if gained else self.flat_rounds + 1
         self._save()
-        return None if planned else self.proposer.trouble or _EXHAUSTED
+        if planned:
+            return None
+        idle = self.proposer.trouble or _EXHAUSTED
+        if self.companion is None:
+            return idle
+        self._take_over(idle)
+        return None
 
     def stop(self) -> str | None:
         """Why the search is over, or None. Where a companion can go on, it takes over instead."""
@@ -163,12 +171,13 @@ class _Run:
         stuck = self.proposer.trouble or (reason if reason is not None and self._flat() else "")
         if self.companion is None or not stuck or self._stop_at_once() is not None:
             return reason
-        self.log.append("takeover", search=self.name, round=self.rounds_done, because=stuck)
-        self._take_over()
+        self._take_over(stuck)
         return self._stop_reason()
 
-    def _take_over(self) -> None:
+    def _take_over(self, because: str) -> None:
+        """The companion goes on alone."""
         if self.companion is not None:
+            self.log.append("takeover", search=self.name, round=self.rounds_done, because=because)
             self.proposer, self.companion, self.flat_rounds, self.taken_over = self.companion, None, 0, True
 
     def _flat(self) -> bool:
@@ -205,25 +214,40 @@ class _Run:
         """Every parent of the beam after the other, each knowing what came of those before it. What there is when the
         budget ends still selects and teaches; `stop` then ends the search."""
         expansions: list[Expansion] = []
-        parents = self._rendered() if self.mixed else self.beam
-        for slot, parent in enumerate(parents):
+        for slot, parent in enumerate(self._rendered() if self.mixed else self.beam):
             if not expander.spent:
-                call = f"{prefix}{self.rounds_done}/{slot}"
-                experiences = proposer.recall(self.task, self.memory)
-                expansions += expander.evaluate(proposer.think(call, expander.task(), parent, experiences))
+                expansions += self._expanded(expander, proposer, f"{prefix}{self.rounds_done}/{slot}", parent)
         return expansions
+
+    def _expanded(self, expander: Expander, proposer: RecordedProposer, call: str, parent: Candidate) -> list[Expansion]:
+        experiences = proposer.recall(self.task, self.memory)
+        return expander.evaluate(proposer.think(call, expander.task(), parent, experiences))
 
     def _concurrently(self, expander: Expander) -> list[Expansion]:
         """All parents at once; while their plans and attempts are being thought of, the companion's are evaluated."""
         parents = [(f"{self.rounds_done}/{slot}", parent) for slot, parent in enumerate(self.beam)]
         thinking = self.proposer.start(expander.task(), parents, self.proposer.recall(self.task, self.memory))
-        filled = [] if self.companion is None else self._in_turn(expander, self.companion, "fill/")
+        filled = [] if self.companion is None else self._filled(expander, self.companion, thinking)
         left_s = self.budget.remaining_s
         if expander.spent or not thinking.done(None if math.isinf(left_s) else left_s):
             return filled
         for thought in thinking.thoughts():
             filled += expander.evaluate(thought) if not expander.spent else []
         return filled
+
+    def _filled(self, expander: Expander, companion: RecordedProposer, thinking: Thinking) -> list[Expansion]:
+        """The companion's expansions, one parent after the other until the answers are there. How many that were depends on
+        the clock, so the log says it, and a run that is repeated from its log does as many."""
+        expansions: list[Expansion] = []
+        known, done = self.fills.get(self.rounds_done), 0
+        for slot, parent in enumerate(self._rendered()):
+            if expander.spent or (thinking.done(0.0) if known is None else done >= known):
+                break
+            expansions += self._expanded(expander, companion, f"fill/{self.rounds_done}/{slot}", parent)
+            done += 1
+        if known is None:
+            self.log.append("fill", search=self.name, round=self.rounds_done, parents=done)
+        return expansions
 
     def _rendered(self) -> tuple[Candidate, ...]:
         """The fastest kernels that templates rendered: those that a grammar can change."""
@@ -313,8 +337,8 @@ class _Run:
     def _restore(self, state: SearchState) -> None:
         if (state.workload, state.target) != (self.task.workload.digest, self.task.target):
             raise InvalidRecord(f"the saved search is of workload {state.workload[:12]} on {state.target}, not of this one")
-        if state.taken_over:
-            self._take_over()
+        if state.taken_over and self.companion is not None:
+            self.proposer, self.companion, self.taken_over = self.companion, None, True
         self.rounds_done, self.flat_rounds, self.tried = state.round, state.flat_rounds, state.tried
         self.candidates, self.tuned = list(state.candidates), set(state.tuned)
         self.beam = tuple(self.candidates[id] for id in state.beam)

@@ -18,7 +18,6 @@ from accelopt_compile.records import Verdict, canonical_json, sha256_text
 from accelopt_compile.resuming import Place, kept
 from accelopt_compile.search import SearchResult, SearchSettings
 from accelopt_compile.search.agents import AgentProposer
-from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import SimulatedEvaluator
 from accelopt_compile.search.simulated_model import SimulatedModel
 from accelopt_compile.search.state import candidate_json
@@ -58,7 +57,6 @@ def searched(place: Place, client: ScriptedClient) -> SearchResult:
     assert place.calls is not None
     world = World(
         proposer=AgentProposer(RecordingClient(client, place.calls), models=MODELS),
-        companion=BuiltinProposer(),
         settings=SETTINGS,
         log=place.log,
         made_by=Slow,
