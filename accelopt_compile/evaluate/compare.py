@@ -154,10 +154,20 @@ def _overall(error: torch.Tensor, size: torch.Tensor, wanted: Allowance) -> Judg
         ("1", "g", "|g|"), wanted.projections, wanted.norms, (None, golden, golden.abs()), strict=False
     ):
         product = error if b is None else error * b
+        bias = abs(float(product.sum())) / norm
         noise = 8 * float(product.square().sum()) ** 0.5 / norm
-        shares[f"bias along {name}"] = abs(float(product.sum())) / norm / max(limit + noise, 1e-300)
+        if wanted.alike and bias > limit + noise:
+            noise = 8 * float(_together(product, wanted.golden).square().sum()) ** 0.5 / norm
+        shares[f"bias along {name}"] = bias / max(limit + noise, 1e-300)
     name, share = max(shares.items(), key=lambda item: item[1])
     return Judgement(share=share, fault="" if share <= 1.0 else f"{name} is {share:.3g} times the allowed")
+
+
+def _together(product: torch.Tensor, golden: torch.Tensor) -> torch.Tensor:
+    """The sum over the elements of each value: equal ones round to the same side, so a row of one value is one draw. (A kernel of
+    silu(x) * y in bfloat16 whose error is a ten-thousandth of a rounding was refused once in 12 verifications before.)"""
+    _, which = golden.reshape(-1).unique(return_inverse=True)
+    return torch.zeros(int(which.max()) + 1, dtype=product.dtype).index_add_(0, which, product.reshape(-1))
 
 
 def _first(wrong: torch.Tensor, output: torch.Tensor, wanted: torch.Tensor, why: str) -> str:

@@ -49,7 +49,8 @@ class Allowance:
     """The limits for one float output: per element, on the largest and the rms error, and on three projections.
 
     `golden` is float64 and contiguous, NaN or Inf where it is; `finite` masks where golden and eager are both finite
-    (None when everywhere); `limit` is per element. `nan` says where a NaN is right too (see `nan_allowed`).
+    (None when everywhere); `limit` is per element. `nan` says where a NaN is right too (see `nan_allowed`). `alike` says that
+    many elements have one value, which round together.
     """
 
     golden: torch.Tensor
@@ -61,6 +62,7 @@ class Allowance:
     projections: tuple[float, ...]
     norms: tuple[float, ...]
     nan: NanAllowed = ""
+    alike: bool = False
 
 
 def nan_allowed(workload: Workload) -> NanAllowed:
@@ -164,6 +166,7 @@ def allow(
         rms=factor * rms(e) + 0.35 * rms(a) + (0.75 * unit + 0.35 * summed) * rms(g) + floor,
         projections=projections,
         norms=norms,
+        alike=equal_terms,
     )
 
 

@@ -125,6 +125,12 @@ def sections() -> dict[str, tuple[tuple[str, ...], str]]:
 
 def prelude(names: set[str]) -> str:
     """The prelude text with the named sections and what they need, in file order."""
+    wanted = closure(names)
+    return "".join(body for name, (_, body) in sections().items() if name in wanted)
+
+
+def closure(names: set[str]) -> set[str]:
+    """The named sections and what they need."""
     table = sections()
     wanted = {"base"}
     stack = list(names - {""})
@@ -133,4 +139,4 @@ def prelude(names: set[str]) -> str:
         if name not in wanted:
             wanted.add(name)
             stack.extend(table[name][0])
-    return "".join(body for name, (_, body) in table.items() if name in wanted)
+    return wanted

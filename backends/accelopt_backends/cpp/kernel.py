@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt_backends.cpp.affine import Unsupported
-from accelopt_backends.cpp.expressions import STORED, prelude
+from accelopt_backends.cpp.expressions import STORED, closure, prelude
 from accelopt_backends.cpp.nest_text import Choices, write_nest
 from accelopt_backends.cpp.nests import Nest, dependencies, schedule
 from accelopt_backends.cpp.values import Graph, Val
@@ -45,8 +45,15 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
         done.update(dict.fromkeys(nest.reductions, "kept"))
         done.update(dict.fromkeys(nest.accumulations, "red"))
     used = _used_tunables("\n".join(body))
-    text = "\n".join([*_header(workload), *_tunable_lines(used), prelude(sections), "", *_entry(workload, body)]) + "\n"
+    half = ["#define HALF_RESULTS 1"] if {"exp", "ratio"} & closure(sections) and half_results(workload) else []
+    text = "\n".join([*_header(workload), *_tunable_lines(used), *half, prelude(sections), "", *_entry(workload, body)]) + "\n"
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
+
+
+def half_results(workload: Workload) -> bool:
+    """Whether everything that is not an integer leaves the kernel in 16 bits."""
+    floats = [spec.dtype for spec in workload.output_specs if spec.dtype in ("f64", "f32", "bf16", "f16")]
+    return bool(floats) and all(dtype in ("bf16", "f16") for dtype in floats)
 
 
 def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
