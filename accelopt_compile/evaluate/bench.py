@@ -96,7 +96,11 @@ class Bench:
 
         def taken() -> float:
             outputs: Any = self._kept[side]()
-            return timing.sample(lambda: [_read(output) for output in outputs], 1, clock)
+            read = timing.sample(lambda: [_read(output) for output in outputs], 1, clock)
+            for output in outputs:  # the next call gets this memory: it must not find a note there on how often it was called
+                if output.is_contiguous() and output.numel():
+                    output.view(-1).view(torch.uint8).fill_(POISONS[0])
+            return read
 
         return [max(taken(), 1.0) for _ in range(count)]
 

@@ -166,7 +166,7 @@ def _overall(error: torch.Tensor, size: torch.Tensor, wanted: Allowance) -> Judg
 def _together(product: torch.Tensor, golden: torch.Tensor) -> torch.Tensor:
     """The sum over the elements of each value: equal ones round to the same side, so a row of one value is one draw. (A kernel of
     silu(x) * y in bfloat16 whose error is a ten-thousandth of a rounding was refused once in 12 verifications before.)"""
-    _, which = golden.reshape(-1).unique(return_inverse=True)
+    _, which = torch.unique(golden.reshape(-1), return_inverse=True)
     return torch.zeros(int(which.max()) + 1, dtype=product.dtype).index_add_(0, which, product.reshape(-1))
 
 

@@ -19,7 +19,7 @@ from accelopt_compile.search.expand import Expander, Expansion, warm_starts
 from accelopt_compile.search.memory import Memory, placed, proven_configurations, winner_experience
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.recorded import RecordedProposer, Thinking
-from accelopt_compile.search.selection import Group, elitist_beam, paper_beam, speed, teaching_pairs
+from accelopt_compile.search.selection import BELIEVED, Group, elitist_beam, paper_beam, speed, teaching_pairs
 from accelopt_compile.search.state import SearchState, experience_json
 from accelopt_compile.search.stopping import decide, stop_reason, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried
@@ -278,7 +278,8 @@ class _Run:
 
     def _learn(self, call: str, expansions: list[Expansion]) -> None:
         groups: list[Group] = [e.group() for e in expansions]
-        pairs = teaching_pairs(groups, self.settings.lessons_per_round)
+        believed = math.inf if self.settings.selection == "paper" else BELIEVED
+        pairs = teaching_pairs(groups, self.settings.lessons_per_round, believed=believed)
         told = self.proposer.lessons(self.task, [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)])
         lessons = [
             placed(lesson, slow=pair.slow, fast=pair.fast, plan=pair.plan, run=self.name, round=call)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,11 @@ HELPED = 1.04
 
 HURT = 1.15
 """A plan whose best attempt is slower than its parent by more than this teaches what to undo (t_neg)."""
+
+
+BELIEVED = 8.0
+"""A factor between parent and child beyond which a quick timing met a neighbour, not an idea: two threads that wait for each
+other while a core is taken made a tunable "99.55x faster"."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +69,10 @@ def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int
     return tuple(ranked[:width]) if ranked else tuple(parents[:width])
 
 
-def teaching_pairs(groups: Sequence[Group], limit: int) -> tuple[TeachingPair, ...]:
+def teaching_pairs(groups: Sequence[Group], limit: int, *, believed: float = math.inf) -> tuple[TeachingPair, ...]:
     """At most `limit` pairs of a round: first the plans that helped most (at most half of them), then those that hurt
-    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest."""
+    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest. What is apart by more than `believed`
+    is left out."""
     helped, hurt = [], []
     for group in groups:
         if (fastest := group.fastest) is None or (slowest := group.slowest) is None:
@@ -76,5 +83,6 @@ def teaching_pairs(groups: Sequence[Group], limit: int) -> tuple[TeachingPair, .
         elif best < 1 / HURT:
             loss = relative(group.parent, slowest)
             hurt.append(TeachingPair(slow=slowest, fast=group.parent, plan=group.plan, helped=False, speedup=loss))
+    helped, hurt = ([pair for pair in pairs if pair.speedup <= believed] for pairs in (helped, hurt))
     kept = sorted(helped, key=lambda pair: -pair.speedup)[: limit // 2]
     return (*kept, *sorted(hurt, key=lambda pair: -pair.speedup)[: limit - len(kept)])

@@ -70,3 +70,11 @@ def test_negative_pairs_fill_the_places_that_positive_ones_leave() -> None:
 def test_plans_without_an_accepted_kernel_teach_nothing() -> None:
     """A rejected plan has no speedup to tell of."""
     assert () == teaching_pairs([group(candidate(0, 1.0))], 8)
+
+
+def test_a_pair_that_cannot_be_true_teaches_nothing() -> None:
+    """A tunable that made a kernel 99 times faster met a neighbour on the machine; the limit is the caller's."""
+    slow, fast = candidate(1, 0.01), candidate(2, 1.0)
+    groups = [Group(parent=slow, plan=Plan(text="tune"), children=(fast,))]
+    assert 1 == len(teaching_pairs(groups, 8))
+    assert () == teaching_pairs(groups, 8, believed=8.0)
