@@ -98,6 +98,22 @@ def region_results(directory: Path) -> list[dict[str, Any]]:
     return sorted(measured, key=lambda result: int(result["environment"]["threads"]))
 
 
+def agents(result: Mapping[str, Any]) -> str:
+    """The kernels of recorded runs of the agents beside the built-in proposer's best."""
+    rows = [
+        [
+            row["workload"],
+            f"{row['builtin']:.2f}x",
+            f"{row['agents']:.2f}x",
+            f"{row['agents_over_builtin']:.2f}x ({row['spread'][0]:.2f} to {row['spread'][1]:.2f})",
+        ]
+        for row in result["rows"]
+        if row["agents_over_builtin"] is not None
+    ]
+    title = "Kernels that agents wrote (runs in `benchmarks/transcripts/`) and the built-in proposer's best, over the better baseline"
+    return f"{title} ({where(result)}):\n\n{markdown(['workload', 'built-in', 'agents', 'agents over built-in'], rows)}"
+
+
 def startup(result: Mapping[str, Any]) -> str:
     """Seconds from torch.compile to the first result."""
     measured = result["first_call"]
@@ -113,7 +129,7 @@ def render(directory: Path = RESULTS) -> str:
     """All tables for which there are results."""
     parts = [
         show(result)
-        for name, show in (("models", models), ("startup", startup))
+        for name, show in (("models", models), ("transcripts", agents), ("startup", startup))
         if (result := newest(name, directory)) is not None
     ]
     parts[1:1] = [regions(result) for result in region_results(directory)]
