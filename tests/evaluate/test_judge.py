@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -270,3 +271,27 @@ def test_a_result_that_lies_transposed_is_judged_too() -> None:
     assert "" == judge([right], wanted.expected).fault
     right[5, 3] *= 1.0001
     assert "first at (5, 3)" in judge([right], wanted.expected).fault
+
+
+def test_a_row_of_one_value_is_one_draw_for_the_bias() -> None:
+    """One row of eight rounded to the other side is no bias where inputs are alike; among different elements it is one."""
+    golden = torch.linspace(1.0, 2.0, 8, dtype=torch.float64)[:, None].expand(8, 512).contiguous()
+    output = golden.clone()
+    output[3] += 2.0**-9
+    size = float(golden.square().sum())
+    allowance = Allowance(
+        golden=golden,
+        eager=golden.to(torch.bfloat16),
+        limit=torch.full_like(golden, 1.0),
+        finite=None,
+        largest=1.0,
+        rms=1.0,
+        projections=(1e-6, 1e-6, 1e-6),
+        norms=(float(golden.numel()), size, size),
+    )
+    assert "bias along" in judge([output], [allowance]).fault
+    assert "" == judge([output], [replace(allowance, alike=True)]).fault
+    assert (
+        "bias along"
+        in judge([golden + 2.0**-9], [replace(allowance, alike=True, golden=golden + 1e-9 * torch.rand(8, 512))]).fault
+    )
