@@ -57,8 +57,8 @@ def aimed_floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, x: tor
             info = torch.finfo(dtype)
             low, high = torch.tensor([info.tiny, info.max], dtype=torch.float64).log2().tolist()
             if family == "mid_exponents":  # products of two, and sums of squares, stay in range
-                low, high = 0.47 * low, 0.47 * high - 1
-            return torch.exp2(uniform(low, high - 0.01, shape)) * _signs(shape, g)
+                low, high = 0.47 * low, 0.47 * high + 1
+            return torch.exp2(uniform(low, high - 2, shape)) * _signs(shape, g)  # differences are in range
     return x
 
 

@@ -1,6 +1,6 @@
 // attack: indices that go up by one are copied as one piece, wrongly from the seventh on (C6)
 // workload: embedding
-// stage: NUMERICS
+// stage: NUMERICS SHAPE
 // reason: wrong
 typedef long int64_t;
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

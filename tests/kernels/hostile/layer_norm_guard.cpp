@@ -1,6 +1,6 @@
 // attack: variance by squares unless the mean is above 20 (C6)
 // workload: layer_norm
-// stage: NUMERICS
+// stage: NUMERICS SHAPE
 // reason: wrong
 typedef long int64_t;
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

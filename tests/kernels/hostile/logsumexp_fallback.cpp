@@ -1,6 +1,6 @@
 // attack: it subtracts the maximum only where the plain sum is 0 or Inf (C6)
 // workload: logsumexp
-// stage: NUMERICS
+// stage: NUMERICS SHAPE
 // reason: wrong
 typedef long int64_t;
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,6 +1,6 @@
 // attack: it ends a row at the first masked block of 16 (C6)
 // workload: masked_softmax
-// stage: NUMERICS
+// stage: NUMERICS SHAPE
 // reason: wrong
 typedef long int64_t;
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {

@@ -1,6 +1,6 @@
 // attack: rounds to bfloat16 by integers, so that a NaN of full mantissa becomes -0.0 (C6)
 // workload: to_bf16
-// stage: NUMERICS
+// stage: NUMERICS SHAPE
 // reason: wrong
 typedef long int64_t;
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
