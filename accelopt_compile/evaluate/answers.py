@@ -14,6 +14,7 @@ from torch.fx import GraphModule
 
 from accelopt_compile.evaluate.compare import Exact, Expected, Picked
 from accelopt_compile.evaluate.exact import exact_outputs
+from accelopt_compile.evaluate.families import EXPONENTS, NONFINITE
 from accelopt_compile.evaluate.inputs import MASKING, Role, make_inputs, roles
 from accelopt_compile.evaluate.noisy import UNIT, Moves, overflows, sensitivity
 from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
@@ -24,7 +25,7 @@ CACHE_BYTES = 1 << 30
 PROBE_SECONDS = 1.5
 EQUAL_TERMS = (
     "constant_rows", "zero_rows", "impulse_last", "one_hot", "ties", "subnormal", "negative_zeros", "tile_edges",
-    "spikes", "sorted",
+    "spikes", "sorted", "offset_rows", *EXPONENTS,
 )  # fmt: skip
 """Families in which a sum has many equal terms, if only after an exponential: its roundings are on one side."""
 ILL_CONDITIONED = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 0.1, torch.float16: 0.1}
@@ -71,7 +72,7 @@ class Answers:
         self._modules: dict[tuple[tuple[str, int], ...], tuple[GraphModule, GraphModule]] = {}
         self._picks = picks(workload)
         self._exact = exact_outputs(workload)
-        self._may_be_nan = ("nonfinite", *(MASKING if any(s.dtype == "b8" for s in workload.inputs) else ()))
+        self._may_be_nan = (*NONFINITE, *(MASKING if any(s.dtype == "b8" for s in workload.inputs) else ()))
         self._signs: list[bool] | None = None
 
     def get(self, case: Case, *, probes: int) -> Answer | str:
@@ -104,7 +105,7 @@ class Answers:
             answers = golden(*wide)
         except (RuntimeError, NotImplementedError):  # no float64 kernel for an operator: eager is then all there is
             return self._without_golden(inputs, results, took)
-        if case.family == "near_max" and overflows(golden, wide):
+        if case.family in ("near_max", *EXPONENTS) and overflows(golden, wide):
             return "a value on the way is larger than its type holds"
         probes = max(2, min(probes, int(PROBE_SECONDS / max(time.perf_counter() - begin, 1e-6))))
         reduced = reduced_elements(self._workload, dict(case.binding))
@@ -127,7 +128,7 @@ class Answers:
                 expected.append(Exact(eager=right, golden=golden_too, signed=self._exact.get(k, False)))
                 continue
             allowance = allow(g, r, s, low, reduced, equal_terms=equal_terms)
-            if case.family == "nonfinite":
+            if case.family in NONFINITE:
                 allowance = replace(allowance, nan=nan_allowed(self._workload))
             if _ill_conditioned(allowance):
                 return "eager itself is far off the float64 answer"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from accelopt_compile.evaluate.answers import Case
 from accelopt_compile.evaluate.buffers import Fence
-from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, SMALL, bindings_to_try
+from accelopt_compile.evaluate.families import BY_ROWS, applies
+from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, SMALL, bindings_to_try, roles
 from accelopt_compile.records import Workload
 
 CALLS = {"quick": 5, "full": 20}
@@ -18,6 +19,8 @@ MANY_ELEMENTS = 1 << 18
 """Above this many elements a case gets fewer probes, calls and families: each costs tens of milliseconds."""
 LARGE_ELEMENTS = 1 << 20
 OTHER_ELEMENTS = 1 << 20
+ROWS_ELEMENTS = 1 << 13
+"""Families whose rows are draws of their own get more rows, up to so many elements."""
 DRAWN_ELEMENTS = 1 << 17
 """Sizes beside the target's are tried up to so many elements, halved where they have more."""
 
@@ -102,7 +105,12 @@ def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Se
         found = [Case(little, family, seeds[k % len(seeds)]) for k, family in enumerate(families)]
         return found if little == at else [Case(at, "normal", seeds[-1]), *found]
     # "normal" and "replayed" share their seed: the same memory, the same ends, another middle.
-    found = [Case(little, family, seeds[0 if k < 2 else k % len(seeds)]) for k, family in enumerate(FAMILIES)]
+    indexed = any(role.kind == "index" for role in roles(workload, dict(little)))
+    tried = [family for family in FAMILIES if applies(workload, family, indexed=indexed)]
+    found = [Case(little, family, seeds[0 if k < 2 else k % len(seeds)]) for k, family in enumerate(tried)]
+    rows = shrunk(workload, binding, ROWS_ELEMENTS)
+    if rows != little:
+        found += [Case(rows, family, seeds[k % len(seeds)]) for k, family in enumerate(tried) if family in BY_ROWS]
     if little != at:
         at_target = ("normal", "logits") if large else ("normal", "logits", "nonfinite")
         found = [Case(at, family, seeds[k % len(seeds)]) for k, family in enumerate(at_target)] + found

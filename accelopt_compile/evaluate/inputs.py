@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from accelopt_compile.evaluate.families import AIMED, NONFINITE, aimed_floats, any_nan, index_runs, mask_runs
 from accelopt_compile.evaluate.reference import DTYPES, FLOATS
 from accelopt_compile.records import Binding, Node, Ref, TensorSpec, Workload
 
@@ -37,13 +38,14 @@ FAMILIES = (
     "tile_edges",
     "sorted",
     "one_hot",
+    *AIMED,
 )
 QUICK_FAMILIES = ("normal", "logits", "offset", "constant_rows", "nonfinite")
 EVERYWHERE = ("normal", "tiny", "large", "uniform", "small_ints")
 """Families that apply to every float input; the others shape the largest inputs and leave weights and biases normal."""
 
 
-MASKING = ("zero_rows", "constant_rows")
+MASKING = ("zero_rows", "constant_rows", "mask_runs")
 """Families whose boolean inputs have rows without a single true: what eager gives there, NaN too, must be given."""
 
 
@@ -159,9 +161,12 @@ def make_inputs(
         else:
             bound = role.bound if integers_below is None or role.kind == "index" else min(role.bound, integers_below)
             values = _integers(kind, shape, bound, generator)
-            if role.compared and integers_below is None and family not in ("zero_rows", "impulse_last"):
+            if role.compared and integers_below is None and family not in ("zero_rows", "impulse_last", "index_runs"):
                 values = _some_of(values, role.compared, generator)
-        made.append(_strided(values.to(DTYPES[spec.dtype]), shape, strides))
+        values = values.to(DTYPES[spec.dtype])
+        if kind in NONFINITE and role.kind == "float":
+            values = any_nan(values, generator)
+        made.append(_strided(values, shape, strides))
     return made
 
 
@@ -193,6 +198,8 @@ def _floats(family: str, shape: tuple[int, ...], dtype: torch.dtype, generator: 
     rows = (*shape[:-1], 1) if shape else ()
     half = dtype in (torch.bfloat16, torch.float16)
     flat = x.view(-1)
+    if family in AIMED:
+        return aimed_floats(family, shape, dtype, x, generator)
     match family:
         case "tiny":
             x *= 1e-4
@@ -276,6 +283,8 @@ def _integers(family: str, shape: tuple[int, ...], bound: int, generator: torch.
             x = x % 3
         case "zero_rows":
             x = torch.zeros(shape, dtype=torch.int64)
+        case "index_runs":
+            x = index_runs(shape, bound, generator)
         case "impulse_last" | "constant_rows":
             x = torch.full(shape, top)
             x.view(-1)[: x.numel() // 2 * (family == "constant_rows")] = 0
@@ -303,6 +312,8 @@ def _bools(family: str, shape: tuple[int, ...], generator: torch.Generator) -> t
             return torch.zeros(shape, dtype=torch.bool)
         case "logits":
             return torch.ones(shape, dtype=torch.bool)
+        case "mask_runs":
+            return mask_runs(shape, generator)
     return torch.rand(shape, generator=generator) < 0.5
 
 

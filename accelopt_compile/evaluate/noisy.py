@@ -143,6 +143,8 @@ class _Watching(Interpreter):
         dtype = n.meta.get("dtype", torch.float32)
         most = torch.finfo(dtype).max if dtype.is_floating_point else math.inf
         name = str(getattr(n.target, "overloadpacket", "")).rpartition(".")[2]
+        if name == "exp":  # infinite in the real program too, on every way: 1 / (1 + exp(-x)) is 0 there
+            return torch.where(result > most, math.inf, result)
         if name in MATMULS or name.startswith("_scaled_dot_product"):  # sums of products that are no node's result
             q, k = [a for a in self.fetch_args_kwargs_from_env(n)[0] if isinstance(a, torch.Tensor)][-2:]
             if "dot_product" in name:

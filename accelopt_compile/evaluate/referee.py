@@ -12,6 +12,7 @@ from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.evaluate.answers import Answer, Answers, Case
 from accelopt_compile.evaluate.buffers import POISONS, Buffers, Fence, bits_equal, mapped
 from accelopt_compile.evaluate.compare import judge
+from accelopt_compile.evaluate.families import NONFINITE
 from accelopt_compile.evaluate.informative import why_uninformative
 from accelopt_compile.evaluate.inputs import roles
 from accelopt_compile.evaluate.reference import reference_module
@@ -141,7 +142,7 @@ class Referee:
             return found.share
         assert self._buffers is not None
         unwritten = sum(g.poisoned(POISONS[0]) for g in self._buffers.outputs)
-        hint = f"; {unwritten} output elements were never written" if unwritten and case.family != "nonfinite" else ""
+        hint = f"; {unwritten} output elements were never written" if unwritten and case.family not in NONFINITE else ""
         elsewhere = self._layout[1:3] == (0, "") and any(
             family == case.family and binding != case.binding for binding, family in self._passed
         )

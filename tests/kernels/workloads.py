@@ -49,6 +49,7 @@ CAPTURED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "rms_bf16": (rms, lambda: (R(ROWS).to(BF16), R(37).to(BF16))),  # x w
     "gelu_silu": (lambda x, y: F.gelu(x) * F.silu(y), lambda: (R(ROWS), R(ROWS))),  # x y
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), lambda: (R(ROWS), torch.randint(0, 37, (50,)))),  # t x
+    "to_bf16": (lambda x: (x * 2).to(BF16), lambda: (R(ROWS),)),
     "broadcast": (lambda x, b, s: x * s + b, lambda: (R(ROWS), R(37), R(50, 1))),  # b x s
     "strided": (lambda x: x * 0.5 + 1, lambda: (R(50, 40)[:, :37],)),
     "transpose": (lambda x: x.t().contiguous() + 1, lambda: (R(45, 70),)),
