@@ -83,7 +83,7 @@ class Output:
         """A table: drawn by rich on a terminal, else plain columns that `cut` and `awk` can read."""
         if self.as_json:
             return
-        title = visible(title)
+        title, columns = visible(title), [visible(column) for column in columns]
         texts = [[visible(cell) for cell in row] for row in rows]
         if sys.stdout.isatty():
             _draw(columns, texts, title)

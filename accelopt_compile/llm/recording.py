@@ -126,9 +126,7 @@ def set_aside_if_damaged(path: str | Path) -> None:
     except DamagedEntry as damage:
         aside = f"{path}.damaged"
         os.replace(path, aside)
-        told = (
-            "the recorded answers cannot be read and are asked for again; what they cost is not counted; they are kept as %s: %s"
-        )
+        told = "the recorded answers cannot be read and are asked for again, and what they cost is not counted; kept as %s: %s"
         log.warning(told, aside, damage)
 
 
