@@ -28,7 +28,7 @@ def check(events: Iterable[Event]) -> None:
 def _verdict(event: Event) -> None:
     _texts(event, "key")
     seconds = event["seconds"]
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"it took {seconds!r:.40} seconds")
     verdict_from(event["verdict"])
 

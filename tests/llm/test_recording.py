@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     assert whole == path.read_bytes()
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no JSON": lambda line: b"{" + line,
     "a list": lambda line: b"[]\n",
     "another text": lambda line: line.replace(b"Fuse", b"Lose"),

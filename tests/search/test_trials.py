@@ -83,7 +83,7 @@ def test_a_hash_in_a_text_of_python_is_no_comment() -> None:
 def test_no_text_holds_up_its_key(piece: str, language: str) -> None:
     """As long as a kernel may be, of pieces that a reader could try again and again."""
     started = time.process_time()
-    trial_key(KernelSource(language=language, text=piece * (256 * 1024 // len(piece))), {})  # type: ignore[arg-type]
+    trial_key(KernelSource(language=language, text=piece * (256 * 1024 // len(piece))), {})
     assert time.process_time() - started < 2
 
 
