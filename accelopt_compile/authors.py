@@ -140,9 +140,10 @@ def _metered(client: Client, spending: Spending) -> Client:
 def _recorded(client: Client, calls: Path | None, spending: Spending, settings: Settings) -> Client:
     if calls is None:
         return client
-    from accelopt_compile.llm.recording import RecordingClient, recorded_spending
+    from accelopt_compile.llm.recording import RecordingClient, recorded_spending, set_aside_if_damaged
 
     if calls.exists():
+        set_aside_if_damaged(calls)
         spending.carry(recorded_spending(calls))
     return RecordingClient(client, calls, keep_texts=settings.keep_texts)
 

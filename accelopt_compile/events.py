@@ -108,7 +108,7 @@ def _recover(path: Path) -> int:
 def _parse(path: Path, number: int, line: str) -> Event:
     try:
         event = json.loads(line)
-    except ValueError as failure:
+    except (ValueError, RecursionError) as failure:
         raise DamagedEntry(f"{path}: line {number + 1} is not JSON ({failure})") from failure
     if not isinstance(event, dict) or "kind" not in event:
         raise DamagedEntry(f"{path}: line {number + 1} is not an event")

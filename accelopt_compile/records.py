@@ -537,7 +537,7 @@ def source_from_json(data: Any) -> KernelSource:
             structure={str(k): str(v) for k, v in data.get("structure", {}).items()},
             origin=data.get("origin", "import"),
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as failure:
         raise InvalidRecord(f"not a kernel source: {type(failure).__name__} {failure}") from failure
 
 

@@ -19,6 +19,7 @@ from accelopt_cache.kernel_store import Store
 from accelopt_cache.run_store import Run
 from accelopt_compile.errors import AccelOptError, DamagedEntry, InvalidRecord
 from accelopt_compile.events import Event, Log, MemoryLog, RunLog
+from accelopt_compile.search.logged import check
 from accelopt_compile.search.state import SearchState
 
 log = logging.getLogger("accelopt_compile.tuning")
@@ -93,13 +94,13 @@ def kept(store: Store, about: Mapping[str, Any]) -> Iterator[Place]:
             log.warning("this run is not kept: %s cannot be written", store.runs.files.root.named)
             yield Place(log=MemoryLog(), save=lambda _: None, end=lambda _: None)
             return
-        events = _run_log(run)
+        events, whole = _run_log(run)
         events.append(_BEGUN)  # what lies between the last event and this one was no time of the search
         yield Place(
             log=events,
             save=lambda state: run.save_state(state.to_json()),
             end=run.finish,
-            resume=_checked(run.load_state),
+            resume=_checked(run.load_state) if whole else None,
             calls=run.calls_path,
             run=run,
         )
@@ -119,6 +120,7 @@ def events_of(store: Store, workload_digest: str, target: str, about: Mapping[st
                 file.append(_BEGUN, about=expected)
                 return _Kept(file), False
             if first["kind"] == _BEGUN and first.get("about") == expected:
+                check(file.events())
                 return _Kept(file), True
             log.info("a search interrupted under another environment or other settings is started anew")
         except (DamagedEntry, UnicodeDecodeError) as damage:
@@ -135,17 +137,23 @@ def state_of(store: Store, workload_digest: str, target: str) -> SearchState | N
     return _checked(lambda: store.load_progress(workload_digest, target))
 
 
-def _run_log(run: Run) -> Log:
+def _run_log(run: Run) -> tuple[Log, bool]:
+    """The log of a run, and whether its state may be gone on with: not after damage, since it would have no events."""
+    whole = True
     for _ in range(2):
         try:
-            return _Kept(RunLog(run.events_path))
+            file = RunLog(run.events_path)
+            check(file.events())
+            return _Kept(file), whole
         except (DamagedEntry, UnicodeDecodeError) as damage:
             log.warning("the events of run %s cannot be read, it is started anew; paid answers are kept: %s", run.id, damage)
             _removed(run.events_path)
+            _removed(run.path / "state.json")
+            whole = False
         except OSError as failure:
             log.warning("the events of run %s are not kept: %s", run.id, failure)
             break
-    return MemoryLog()
+    return MemoryLog(), whole
 
 
 def _checked(load: Callable[[], dict[str, Any] | None]) -> SearchState | None:

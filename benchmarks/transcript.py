@@ -35,7 +35,8 @@ from accelopt_compile.search import Budget, Memory, SearchResult, SearchSettings
 from accelopt_compile.search.agents import AgentProposer
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import SimulatedClock
-from accelopt_compile.search.state import experience_from
+from accelopt_compile.search.state import experience_from, verdict_from
+from accelopt_compile.search.trials import Effort, Kernel, adopts, trial_key
 
 KEPT = ("events.jsonl", "calls.jsonl")
 _OUTSIDE = ("seq", "at_s", "seconds")
@@ -71,11 +72,16 @@ class FrozenBackend(CppBackend):
 
 
 class NothingNew:
-    """An evaluator that is never asked: every verdict of a replay is in the recording."""
+    """An evaluator of recorded verdicts. It is asked for what a search takes from no log: a kernel that is right in full."""
 
-    def evaluate_each(self, candidates: Sequence[Any], *, effort: str = "quick") -> Iterator[Verdict]:
-        raise AssertionError(f"{len(candidates)} kernels have no recorded verdict: the run is not the recorded one")
-        yield
+    def __init__(self, recorded: Mapping[str, Any]) -> None:
+        self._recorded = recorded
+
+    def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
+        for source, tunables in candidates:
+            key = trial_key(source, tunables, effort)
+            assert key in self._recorded, f"kernel {key} has no recorded verdict: the run is not the recorded one"
+            yield verdict_from(self._recorded[key])
 
 
 def export(run: Any, store: Any, folder: Path) -> None:
@@ -163,8 +169,9 @@ def repeat(
 ) -> tuple[MemoryLog, SearchResult]:
     """The search of a transcript, with what depended on machine and clock in the log beforehand."""
     log = MemoryLog()
+    adopted = {str(e["key"]): e["verdict"] for e in events if e["kind"] == "verdict" and adopts(e)}
     for event in events:
-        if event["kind"] in ("verdict", "fill"):
+        if event["kind"] in ("verdict", "fill") and event.get("key") not in adopted:
             log.append(event["kind"], **{k: v for k, v in event.items() if k not in ("seq", "at_s", "kind")})
     clock = SimulatedClock()
     models = {role: about["models"][role].split(",") for role in ROLES}
@@ -181,7 +188,7 @@ def repeat(
         task,
         proposer=AgentProposer(client, models=models),
         companion=BuiltinProposer() if about["proposer"] == "both" else None,
-        evaluator=NothingNew(),
+        evaluator=NothingNew(adopted),
         memory=Memory(prior=[experience_from(e) for e in frozen["prior"]]),
         budget=Budget(clock=clock),
         rng=random.Random(frozen["rng"]),

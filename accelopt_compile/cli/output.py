@@ -1,6 +1,7 @@
 """What a command shows: lines and tables for people, or one JSON document for programs; progress on stderr.
 
-With --json, stdout holds exactly one JSON document and nothing else.
+With --json, stdout holds exactly one JSON document and nothing else. Whatever text a command shows, of a record, a model or a
+run: no character of it reaches the terminal as an order, since all of it is made visible here.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from accelopt_compile.report.wording import visible
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of text.")]
 CacheDirOption = Annotated[
@@ -33,7 +36,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 def report_error(message: str) -> None:
     """One line on stderr, whatever was asked of stdout."""
-    print(f"accelopt: error: {message}", file=sys.stderr)
+    print(f"accelopt: error: {visible(message)}", file=sys.stderr)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,18 +72,19 @@ class Output:
     def line(self, text: str = "", *, level: int = -1) -> None:
         """One line for people, from verbosity `level` on."""
         if not self.as_json and self.level >= level:
-            print(text)
+            print(visible(text))
 
     def note(self, text: str) -> None:
         """Progress, on stderr: never mixed with results."""
         if self.level >= 0:
-            print(text, file=sys.stderr, flush=True)
+            print(visible(text), file=sys.stderr, flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
         """A table: drawn by rich on a terminal, else plain columns that `cut` and `awk` can read."""
         if self.as_json:
             return
-        texts = [[str(cell) for cell in row] for row in rows]
+        title, columns = visible(title), [visible(column) for column in columns]
+        texts = [[visible(cell) for cell in row] for row in rows]
         if sys.stdout.isatty():
             _draw(columns, texts, title)
             return
@@ -101,7 +105,7 @@ class Output:
         else:
             from rich.console import Console
 
-            with Console(stderr=True).status(text):
+            with Console(stderr=True).status(visible(text)):
                 yield
 
 

@@ -17,6 +17,7 @@ from accelopt_cache.files import NEXT_STEP
 from accelopt_compile.cli.output import Output
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.records import Record, Rejected, Workload
+from accelopt_compile.report.wording import visible
 
 if TYPE_CHECKING:
     from accelopt_backends.base import Backend
@@ -186,7 +187,7 @@ def _progress(out: Output, total: int) -> Iterator[Callable[[Finding], None]]:
 
         def advance(finding: Finding) -> None:
             if finding.state in ("failed", "skipped"):
-                bar.console.print(escape(finding.line()))
+                bar.console.print(escape(visible(finding.line())))
             bar.advance(task)
 
         yield advance

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from accelopt_compile.cli.output import Output
+from accelopt_compile.report.wording import visible
 
 SILENT_S = 10.0
 """Without a terminal, a line is written at least so often while something happens."""
@@ -88,7 +89,7 @@ class Watching:
 
     def _show(self, kind: str) -> None:
         if self._status is not None:
-            self._status.update(f"{self._name}\n{self.line()}")
+            self._status.update(visible(f"{self._name}\n{self.line()}"))
         elif kind == "round" or time.monotonic() - self._told_at > SILENT_S:
             self._told_at = time.monotonic()
             self._out.note(self.line())

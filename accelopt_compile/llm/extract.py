@@ -15,7 +15,10 @@ from typing import Any
 
 CPP = ("cpp", "c++", "c", "cc", "cxx")
 _NESTING = ("markdown", "md")
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^`\n]*)$")
+_MOST_NESTED = 3
+"""Blocks of Markdown inside each other that are looked into."""
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}(?!`)|~{3,}(?!~))([^`\n]*)$")
 _BRACES = re.compile(r'\\.|["{}]', re.DOTALL)
 _MOST_OBJECTS = 1000
 
@@ -95,7 +98,7 @@ def _after_thinking(text: str) -> str:
     return text.rpartition("</think>")[2]
 
 
-def _blocks(lines: Sequence[str], fences: Sequence[str]) -> Iterator[_Block]:
+def _blocks(lines: Sequence[str], fences: Sequence[str], depth: int = 0) -> Iterator[_Block]:
     """Fenced blocks, outermost; those inside a block of Markdown instead of it. A fence that is closed by no other goes on
     to the end; one that names a wanted language inside another block begins anew, since no program has such a line."""
     fence, language, held = "", "", list[str]()
@@ -103,7 +106,7 @@ def _blocks(lines: Sequence[str], fences: Sequence[str]) -> Iterator[_Block]:
         found = _FENCE.match(line)
         mark, info = (found[1], _language(found[2])) if found else ("", "")
         if fence and mark and not info and mark[0] == fence[0] and len(mark) >= len(fence):
-            yield from _unnested(_Block(language=language, lines=tuple(held), closed=True), fences)
+            yield from _unnested(_Block(language=language, lines=tuple(held), closed=True), fences, depth)
             fence = ""
         elif mark and (not fence or (info in fences and len(mark) >= len(fence))):
             if fence and language not in _NESTING:
@@ -115,8 +118,9 @@ def _blocks(lines: Sequence[str], fences: Sequence[str]) -> Iterator[_Block]:
         yield _Block(language=language, lines=tuple(held), closed=False)
 
 
-def _unnested(block: _Block, fences: Sequence[str]) -> Iterator[_Block]:
-    inner = list(_blocks(block.lines, fences)) if block.language in _NESTING else []
+def _unnested(block: _Block, fences: Sequence[str], depth: int) -> Iterator[_Block]:
+    looked_into = block.language in _NESTING and depth < _MOST_NESTED
+    inner = list(_blocks(block.lines, fences, depth + 1)) if looked_into else []
     yield from inner or [block]
 
 

@@ -14,6 +14,8 @@ Put a `MeteredClient` inside a `RecordingClient`, not around it, and what is ans
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
 import threading
 import time
@@ -27,6 +29,8 @@ from accelopt_compile.errors import DamagedEntry
 from accelopt_compile.llm.client import Client, Reply, Request
 from accelopt_compile.llm.totals import Ledger, ledger_of
 from accelopt_compile.records import sha256_text
+
+log = logging.getLogger("accelopt_compile.llm")
 
 ANSWERED = frozenset({"", "empty", "truncated", "refusal", "context_length"})
 """What a model said; the other problems are asked again on resuming."""
@@ -110,8 +114,20 @@ def recorded_calls(path: str | Path) -> Iterator[Call]:
     for number, line in enumerate(lines[:-1], 1):
         try:
             yield _call(json.loads(line.decode("utf-8")))
-        except (ValueError, KeyError, TypeError, RecursionError) as failure:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as failure:
             raise DamagedEntry(f"{path}: line {number} is not a recorded call ({type(failure).__name__}: {failure})") from failure
+
+
+def set_aside_if_damaged(path: str | Path) -> None:
+    """Rename a recording that cannot be read, so that a new one begins in its place; says so. Raises OSError."""
+    try:
+        for _ in recorded_calls(path):
+            pass
+    except DamagedEntry as damage:
+        aside = f"{path}.damaged"
+        os.replace(path, aside)
+        told = "the recorded answers cannot be read and are asked for again, and what they cost is not counted; kept as %s: %s"
+        log.warning(told, aside, damage)
 
 
 def _line(request: Request, reply: Reply, at_s: float, keep_texts: bool) -> bytes:
@@ -131,16 +147,34 @@ def _line(request: Request, reply: Reply, at_s: float, keep_texts: bool) -> byte
 
 
 def _call(data: Mapping[str, Any]) -> Call:
-    """Inverse of `_line`. Raises ValueError, KeyError and TypeError for anything else."""
+    """Inverse of `_line`. Raises ValueError, KeyError, TypeError, AttributeError and OverflowError for anything else."""
     asked, said = dict(data["request"]), dict(data["reply"])
     whole = said["text"] is not None
     if not whole:
         asked.update(system="", user="")
         said.update(text="", detail="")
+    for fields in (asked, said, said["usage"], {"at_s": data["at_s"]}):
+        _check_kinds(fields)
     request, reply = Request(**asked), Reply.from_json(said)
     if whole and (data["key"], data["reply_digest"]) != (request.key, sha256_text(reply.text)):
         raise ValueError("it was changed: its digests are of other texts")
     return Call(key=str(data["key"]), at_s=float(data["at_s"]), request=request, reply=reply, whole=whole)
+
+
+_COUNTS = ("max_tokens", "tries", "prompt", "cached", "completion")
+_TIMES = ("at_s", "seconds", "usd")
+_OPTIONAL = ("effort", "usd")
+
+
+def _check_kinds(fields: Mapping[str, Any]) -> None:
+    """Raises ValueError, or OverflowError for a number beyond all measure."""
+    for name, value in fields.items():
+        if name == "usage" or (value is None and name in _OPTIONAL):
+            continue
+        expected: Any = int if name in _COUNTS else int | float if name in _TIMES else bool if name == "estimated" else str
+        fits = isinstance(value, expected) and (expected is bool or not isinstance(value, bool))
+        if not fits or (name in _COUNTS + _TIMES and not (math.isfinite(value) and value >= 0)):
+            raise ValueError(f"its {name} is {value!r:.40}")
 
 
 def _cut_torn_line(path: Path) -> None:

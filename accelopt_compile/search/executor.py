@@ -38,3 +38,5 @@ def source_in(reply: Reply, backend: Backend) -> KernelSource | NoSource:
         return backend.written(found.text)
     except ValueError as refused:
         return NoSource(reason=str(refused)[:300])
+    except (ArithmeticError, RecursionError, LookupError, TypeError, AttributeError) as failure:
+        return NoSource(reason=f"it cannot be read: {type(failure).__name__}: {failure}"[:300])

@@ -6,12 +6,14 @@ a run does not depend on who answered first.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from accelopt_compile.errors import AccelOptError
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan, Rejected, source_from_json
 from accelopt_compile.search.memory import Memory
@@ -21,6 +23,12 @@ from accelopt_compile.search.task import SearchTask
 from accelopt_compile.search.together import Pending, together
 
 _KINDS = ("plans", "attempts", "fix", "lesson")
+
+_UNREADABLE = (ValueError, ArithmeticError, RecursionError, LookupError, TypeError, AttributeError)
+"""What reading a reply may raise. A reply is foreign text: one that cannot be read is an answer that says nothing, never the
+end of a run. Our own errors, a failed assertion and Ctrl-C pass."""
+
+log = logging.getLogger("accelopt_compile.search")
 
 _Asked = tuple[str, str, Any, dict[str, Any]]
 """Kind, call, reply in JSON and further data of one answer: what becomes an event."""
@@ -111,31 +119,41 @@ class RecordedProposer:
             return [plan_json(plan) for plan in self._proposer.plan(task, parent, experiences, count, self.call(call))[:count]]
 
         recalled = [experience_id(e) for e in experiences]
-        return self._answered("plans", call, ask, parent=parent.id, recalled=recalled)
+        return self._answered("plans", call, ask, lambda _: [], parent=parent.id, recalled=recalled)
 
     def _attempts(self, call: str, task: SearchTask, parent: Candidate, plan: Plan) -> _Asked:
         def ask() -> Any:
             count = task.settings.attempts_per_plan
             return [_attempt_json(a) for a in self._proposer.attempt(task, parent, plan, count, self.call(call))[:count]]
 
-        return self._answered("attempts", call, ask, parent=parent.id)
+        return self._answered("attempts", call, ask, lambda why: [{"no_source": why}], parent=parent.id)
 
     def _fix(self, call: str, task: SearchTask, source: KernelSource, rejected: Rejected) -> _Asked:
         def ask() -> Any:
             fixed = self._proposer.fix(task, source, rejected, self.call(call))
             return None if fixed is None else fixed.to_json()
 
-        return self._answered("fix", call, ask, stage=rejected.stage.value)
+        return self._answered("fix", call, ask, lambda _: None, stage=rejected.stage.value)
 
     def _lesson(self, call: str, task: SearchTask, pair: TeachingPair) -> _Asked:
         def ask() -> Any:
             lesson = self._proposer.summarize(task, pair, self.call(call))
             return None if lesson is None else experience_json(lesson)
 
-        return self._answered("lesson", call, ask, slow=pair.slow.id, fast=pair.fast.id)
+        return self._answered("lesson", call, ask, lambda _: None, slow=pair.slow.id, fast=pair.fast.id)
 
-    def _answered(self, kind: str, call: str, ask: Callable[[], Any], **data: Any) -> _Asked:
-        return kind, call, self._replies[kind, call] if (kind, call) in self._replies else ask(), data
+    def _answered(self, kind: str, call: str, ask: Callable[[], Any], unread: Callable[[str], Any], /, **data: Any) -> _Asked:
+        """The recorded reply, else that of `ask`; `unread` gives the one that stands for an answer nobody can read."""
+        if (kind, call) in self._replies:
+            return kind, call, self._replies[kind, call], data
+        try:
+            return kind, call, ask(), data
+        except AccelOptError:
+            raise
+        except _UNREADABLE as failure:
+            why = f"the answer could not be read: {type(failure).__name__}: {str(failure)[:200]}"
+            log.warning("%s %s: %s", kind, call, why)
+            return kind, call, unread(why), data
 
     def _keep(self, asked: _Asked) -> Any:
         """Log an answer, unless the log has it; the reply."""
@@ -157,7 +175,10 @@ def _thought(asked: Sequence[_Asked], parent: Candidate, log: Callable[[_Asked],
 
 
 def _attempt_json(attempt: KernelSource | NoSource) -> dict[str, Any]:
-    return {"no_source": attempt.reason} if isinstance(attempt, NoSource) else attempt.to_json()
+    if isinstance(attempt, NoSource):
+        return {"no_source": attempt.reason}
+    attempt.text.encode()  # half a surrogate pair could be neither hashed nor built
+    return attempt.to_json()
 
 
 def _attempt_from(data: Any) -> KernelSource | NoSource:

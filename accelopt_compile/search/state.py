@@ -5,6 +5,7 @@ Everything of the round that was under way when a run died is in the run log; `t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -80,7 +81,7 @@ class SearchState:
         try:
             if data["state_version"] != STATE_VERSION:
                 raise InvalidRecord(f"search state version {data['state_version']!r}, this version reads {STATE_VERSION}")
-            return SearchState(
+            state = SearchState(
                 workload=str(data["workload"]),
                 target=str(data["target"]),
                 binding=_numbers(data["binding"]),
@@ -101,8 +102,24 @@ class SearchState:
                 recent=tuple(experience_from(e) for e in data["recent"]),
                 gained=tuple(experience_from(e) for e in data["gained"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as failure:
+            _consistent(state)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as failure:
             raise InvalidRecord(f"not a search state: {type(failure).__name__} {failure}") from failure
+        return state
+
+
+def _consistent(state: SearchState) -> None:
+    """Raises ValueError for numbers that no search saves."""
+    count = len(state.candidates)
+    if not count or [c.id for c in state.candidates] != list(range(count)):
+        raise ValueError("its candidates are not numbered from 0")
+    if any(c.parent is not None and not 0 <= c.parent < c.id for c in state.candidates):
+        raise ValueError("a candidate has no parent before it")
+    if any(not 0 <= id < count for id in (*state.beam, *(tried.parent for tried in state.tried))):
+        raise ValueError("it names a candidate that it has not")
+    counts = (state.round, state.evaluated, state.duplicates, state.flat_rounds, *state.rejected.values())
+    if min(counts) < 0 or not 0 <= state.seconds < math.inf:
+        raise ValueError("it counts less than nothing, or without end")
 
 
 # ---------------------------------------------------------------- plain JSON, one pair a record
@@ -130,7 +147,15 @@ def verdict_from(data: Any) -> Verdict:
 
 
 def accepted_from(data: Any) -> Accepted:
-    return Accepted(errors=ErrorReport(**data["errors"]), timing=Timing(**data["timing"]), features=dict(data["features"]))
+    """Raises KeyError, TypeError, ValueError or AttributeError for what is none."""
+    errors, timing = ErrorReport(**data["errors"]), Timing(**data["timing"])
+    numbers = [getattr(timing, name) for name in ("kernel_us", "speedup", "low", "high", "blocks", "threads", "noise")]
+    for number in (*numbers, *timing.baselines_us.values(), errors.worst_share, errors.cases):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+            raise ValueError(f"{number!r:.40} is no measurement")
+    if not timing.baselines_us:
+        raise ValueError("it was timed against nothing")
+    return Accepted(errors=errors, timing=timing, features=dict(data["features"]))
 
 
 def candidate_json(candidate: Candidate) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def lesson_in(reply: Reply, task: SearchTask, pair: TeachingPair) -> Experience 
     text = reply.text.strip()
     if reply.problem or not text or NONE in text.upper():
         return None
-    title = re.search(r"\*\*(.+?)\*\*", text)
+    title = re.search(r"\*\*(.+?)\*\*", text[:LESSON_AT_MOST])
     return Experience(
         backend=task.backend.name,
         family=task.family,

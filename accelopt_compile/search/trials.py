@@ -24,6 +24,23 @@ _RESERVE_AT_MOST = 0.25
 """Share of the time budget that is kept back at most."""
 
 
+_LONGEST = 256 * 1024
+"""Characters of a source beyond which its text is taken as it is."""
+
+_CPP_SPLICE = re.compile(r"\\[ \t]*\n")
+_CPP_GLUED = re.compile(r"\S\\[ \t]*\n\S")
+"""Lines joined within what may be a token, the beginning of a comment for one; other continued lines stay as they are."""
+
+_CPP_TOKEN = re.compile(
+    r"//(?:\\[ \t]*\n|[^\n])*"
+    r"|/\*.*?(?:\*/|\Z)"
+    r"|(?<![\w.])\d[\w.]*(?:'[\w.]+)+"  # a number with separators
+    r"|\"(?:\\[ \t]*\n|\\.|[^\"\\\n])*\"?"
+    r"|'(?:\\[ \t]*\n|\\.|[^'\\\n])*'?",
+    re.DOTALL,
+)
+"""Comments, and what may look as if one began in it. One pass from left to right, as the compiler reads."""
+
 Kernel = tuple[KernelSource, Mapping[str, int]]
 """A source with the tunables it is built with."""
 
@@ -54,7 +71,8 @@ class Trials:
     """Every evaluation of one search goes through `run`.
 
     `name` marks this search's events, so that several searches can share a log. What the log already holds under that
-    name and `known` (the trials up to the last saved round) does not, is replayed instead of evaluated.
+    name and `known` (the trials up to the last saved round) does not, is replayed instead of evaluated; but a kernel that
+    a log calls right in full is evaluated again, since a file that anybody may have edited adopts no kernel.
     """
 
     def __init__(
@@ -66,7 +84,7 @@ class Trials:
         self._replay = {
             str(event["key"]): event
             for event in log.events()
-            if event["kind"] == "verdict" and event["search"] == name and event["key"] not in self._known
+            if event["kind"] == "verdict" and event["search"] == name and event["key"] not in self._known and not adopts(event)
         }
         self._reserve_cap_s = _RESERVE_AT_MOST * budget.remaining_s
         self._quick_s = 0.0
@@ -104,7 +122,10 @@ class Trials:
 
     def _run_together(self, kernels: Sequence[Kernel], effort: Effort) -> Iterator[Verdict | Duplicate]:
         keys = [trial_key(source, tunables, effort) for source, tunables in kernels]
-        fresh = {key: k for key, k in zip(keys, kernels, strict=True) if key not in self._known and key not in self._replay}
+        fresh: dict[str, Kernel] = {}
+        for key, kernel in zip(keys, kernels, strict=True):
+            if key not in self._known and key not in self._replay:
+                fresh.setdefault(key, kernel)
         verdicts = self._evaluate(fresh, effort)
         for key in keys:
             if key in self._known:
@@ -165,13 +186,30 @@ def trial_key(source: KernelSource, tunables: Mapping[str, int], effort: Effort 
 
 
 def normalised(source: KernelSource) -> str:
-    """The source's text without comments, blank lines and white space that means nothing in its language."""
+    """The source's text without comments, blank lines and white space that means nothing in its language. In doubt more is
+    left in, so that kernels that differ never become one; a text that no backend builds is left as it is."""
+    if len(source.text) > _LONGEST:
+        return source.text
     if source.language == "cpp":
-        text = re.sub(r"/\*.*?\*/", " ", source.text, flags=re.DOTALL)
-        lines = [" ".join(re.sub(r"//.*", "", line).split()) for line in text.splitlines()]
+        text = _CPP_SPLICE.sub("", source.text) if _CPP_GLUED.search(source.text) else source.text
+        text = _CPP_TOKEN.sub(_without_comment, text)
+        lines = [" ".join(line.split()) for line in text.splitlines()]
     else:
-        lines = [re.sub(r"(^|\s)#.*", "", line).rstrip() for line in source.text.splitlines()]
+        lines = [_without_hash(line).rstrip() for line in source.text.splitlines()]
     return "\n".join(line for line in lines if line)
+
+
+def _without_comment(found: re.Match[str]) -> str:
+    return " " if found[0].startswith("/") else found[0]
+
+
+def _without_hash(line: str) -> str:
+    return line if '"' in line or "'" in line else re.sub(r"(^|\s)#.*", "", line)
+
+
+def adopts(event: Mapping[str, Any]) -> bool:
+    """Whether an event's verdict could make a kernel the winner."""
+    return str(event["key"]).startswith("full:") and "stage" not in event["verdict"]
 
 
 def _object_digest(verdict: Accepted) -> str | None:

@@ -163,3 +163,11 @@ def test_places_are_told_by_the_lines_of_the_source() -> None:
     code = read("a\\\nb\nc /* \n */ d\n")
     assert [1, 3, 4] == [code.line(code.text.index(letter)) for letter in "acd"]
     assert replace(code, text="").splices == code.splices == (1,)
+
+
+@pytest.mark.parametrize("number", [0x1B, 0x7F, 0x80, 0x9B, 0x9F, 0x200B, 0x200F, 0x2028, 0x202E, 0x2060, 0x2069, 0xFEFF, 0xD800])
+@pytest.mark.parametrize("form", ["// {}\n", "/* {} */\n", "int f{}();\n"])
+def test_what_deceives_a_reader_is_refused_even_in_a_comment(number: int, form: str) -> None:
+    """Orders to a terminal, text that runs the other way, characters without a width."""
+    source = KernelSource(language="cpp", text=KERNEL + form.format(chr(number)), origin="llm")
+    assert "a control character" in [getattr(refusal, "reason", "") for refusal in BACKEND.screen(source)]

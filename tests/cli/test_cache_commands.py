@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.cli import run
+from accelopt_compile.cli.output import Output, report_error
 from accelopt_compile.records import ErrorReport, KernelSource, Node, Record, Ref, TensorSpec, Timing, Workload
 
 SOURCE = 'extern "C" int accelopt_kernel(void* const*, const int64_t*, int64_t) { return 0; }\n'
@@ -143,3 +145,37 @@ def test_gc_dry_run_removes_nothing(ids: dict[str, str], capsys: pytest.CaptureF
     code, found = answer(capsys, "cache", "gc", "--dry-run")
     assert isinstance(found, dict)
     assert (0, [], True) == (code, found["removed"], found["dry_run"])
+
+
+ORDERS = "\x1b[2J\x9b31m\x9d0;title\x9c\u202eevil\u200b\ufeff\x07"
+
+
+@pytest.mark.parametrize("command", [["show"], ["show", "--source"], ["explain"], ["ls"]])
+def test_no_text_of_a_record_gives_the_terminal_orders(
+    ids: dict[str, str], capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """What a model or a stranger wrote is shown with the numbers of such characters; lines and tabs stay."""
+    record = winner(relu(6))
+    hostile = replace(
+        record,
+        source=KernelSource(language="cpp", text=f"int f();\t// {ORDERS}\n"),
+        reason=ORDERS,
+        environment={"compiler": ORDERS},
+        provenance={"models": ORDERS},
+    )
+    id = Store.open().put(hostile, relu(6))
+    assert 0 == run(["cache", *command, *([] if command == ["ls"] else [id])])
+    shown = capsys.readouterr()
+    assert [] == [c for c in ORDERS if not c.isprintable() and c in shown.out + shown.err]
+    assert ("--source" in command) == ("int f();\t// <U+001B>[2J<U+009B>31m" in shown.out and shown.out.startswith("int f();"))
+
+
+def test_every_way_to_show_text_makes_it_visible(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines, notes, tables, titles and errors."""
+    out = Output(as_json=False, level=0)
+    out.line(ORDERS)
+    out.note(ORDERS)
+    out.table([ORDERS], [[ORDERS]], title=ORDERS)
+    report_error(ORDERS)
+    shown = capsys.readouterr()
+    assert [] == [c for c in ORDERS if not c.isprintable() and c in shown.out + shown.err]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from textwrap import dedent
 from typing import Any
 
@@ -147,3 +148,26 @@ def test_indentation_is_kept() -> None:
     found = code_block(fenced(code))
     assert isinstance(found, Found)
     assert code.rstrip(" ") == found.text
+
+
+BOMBS = {
+    "Markdown in Markdown": "\n".join(
+        ["`" * n + "markdown" for n in range(500, 2, -1)] + ["x"] + ["`" * n for n in range(3, 501)]
+    ),
+    "a fence of spaces": "```" + " " * 100_000 + "`",
+    "a fence of tildes": "~" * 100_000 + "`",
+    "a fence of backticks": "`" * 100_000 + " `",
+    "objects in objects": '{"a":' * 100_000,
+    "lists in an object": '{"a":' + "[" * 100_000,
+    "braces": "{" * 200_000,
+    "fences": "```cpp\n" * 50_000,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_no_reply_ends_or_holds_up_a_search(bomb: str) -> None:
+    """However deep it nests, however often its reader could try again."""
+    started = time.process_time()
+    assert isinstance(code_block(BOMBS[bomb]), Found | Missing)
+    assert isinstance(json_object(BOMBS[bomb]), dict | Missing)
+    assert time.process_time() - started < 2

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accelopt_compile.errors import DamagedEntry
 from accelopt_compile.llm.client import FATAL, Reply, Request, Usage
 from accelopt_compile.llm.prices import Price, Prices
-from accelopt_compile.llm.recording import ANSWERED, RecordingClient, ReplayClient, recorded_spending
+from accelopt_compile.llm.recording import ANSWERED, RecordingClient, ReplayClient, recorded_spending, set_aside_if_damaged
 from accelopt_compile.llm.retrying import RETRIED
 from accelopt_compile.llm.scripted import ScriptedClient
 from accelopt_compile.llm.spending import MeteredClient, Spending
@@ -104,7 +106,7 @@ def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     assert whole == path.read_bytes()
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "no JSON": lambda line: b"{" + line,
     "a list": lambda line: b"[]\n",
     "another text": lambda line: line.replace(b"Fuse", b"Lose"),
@@ -113,7 +115,34 @@ DAMAGE = {
     "no UTF-8": lambda line: b"\xff" + line,
     "nesting": lambda line: b"[" * 100_000 + b"\n",
     "an empty line": lambda line: b"\n" + line,
+    "a number": lambda line: b"5\n",
+    "a number of many digits": lambda line: b'{"key": ' + b"1" * 5000 + b"}\n",
+    "a reply that is a list": lambda line: edited(line, reply=[]),
+    "no time": lambda line: edited(line, at_s="x"),
+    "a time beyond measure": lambda line: edited(line, at_s=10**400),
+    "a text of numbers": lambda line: edited(line, reply={"text": 5}),
+    "a list of texts": lambda line: edited(line, reply={"text": ["x"]}),
+    "half a surrogate pair": lambda line: edited(line, reply={"text": "\ud800"}),
+    "usage in words": lambda line: edited(line, reply={"usage": {"prompt": "x"}}),
+    "usage below nothing": lambda line: edited(line, reply={"usage": {"prompt": -1}}),
+    "usage that is true": lambda line: edited(line, reply={"usage": {"completion": True}}),
+    "usage that is a text": lambda line: edited(line, reply={"usage": "x"}),
+    "a price in words": lambda line: edited(line, reply={"usd": "x"}),
+    "an endless price": lambda line: edited(line, reply={"usd": float("inf")}),
+    "seconds in words": lambda line: edited(line, reply={"seconds": "x"}),
+    "a role that is none": lambda line: edited(line, request={"role": 5}),
 }
+
+
+def edited(line: bytes, **fields: Any) -> bytes:
+    """A line with other values, at any depth."""
+    return json.dumps(_merged(json.loads(line), fields)).encode() + b"\n"
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(new, dict) or not isinstance(old, dict):
+        return new
+    return {**old, **{name: _merged(old.get(name), value) for name, value in new.items()}}
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -126,6 +155,23 @@ def test_damage_elsewhere_is_an_error(tmp_path: Path, damage: str) -> None:
     for opened in (lambda: RecordingClient(SILENT, path), lambda: ReplayClient(path), lambda: recorded_spending(path)):
         with pytest.raises(DamagedEntry, match=r"llm\.jsonl: line 1 is not a recorded call"):
             opened()
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_recording_is_set_aside(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that goes on begins a new one, says so, and keeps the old."""
+    path = tmp_path / "calls.jsonl"
+    record(path, ANSWER)
+    set_aside_if_damaged(path)
+    assert path.exists()
+    damaged = DAMAGE[damage](path.read_bytes())
+    path.write_bytes(damaged)
+    with caplog.at_level("WARNING"):
+        set_aside_if_damaged(path)
+    assert (False, damaged) == (path.exists(), (tmp_path / "calls.jsonl.damaged").read_bytes())
+    assert "calls.jsonl.damaged" in caplog.text
+    record(path, ANSWER)
+    assert 1 == recorded_spending(path).total().calls
 
 
 def test_threads_write_whole_lines_and_ask_once(tmp_path: Path) -> None:

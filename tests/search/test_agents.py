@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from accelopt_backends.reference import ReferenceBackend
+from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.events import MemoryLog
 from accelopt_compile.llm.client import ROLES, Reply, Request
 from accelopt_compile.llm.recording import RecordingClient, ReplayClient
@@ -21,6 +23,8 @@ from accelopt_compile.search import SearchSettings
 from accelopt_compile.search.agents import AgentProposer
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.describe import with_lines
+from accelopt_compile.search.executor import source_in
+from accelopt_compile.search.proposer import NoSource
 from accelopt_compile.search.simulated import SimulatedEvaluator
 from accelopt_compile.search.simulated_model import SimulatedModel
 from accelopt_compile.search.trials import Effort
@@ -202,3 +206,42 @@ def test_a_diagnosis_quotes_the_lines_that_it_names() -> None:
         "line 99: nowhere",
     ]
     assert expected == with_lines(told, "int f() {\n  return x;\n}\n").splitlines()
+
+
+class Unreadable(BuiltinProposer):
+    """Reading what its model said fails, for all but the plans."""
+
+    def __init__(self, failure: BaseException) -> None:
+        self.failure = failure
+
+    def attempt(self, *given: object) -> Sequence[KernelSource | NoSource]:
+        raise self.failure
+
+    def summarize(self, *given: object) -> None:
+        raise self.failure
+
+
+@pytest.mark.parametrize(
+    "failure", [ValueError, RecursionError, OverflowError, UnicodeError, KeyError, TypeError, AttributeError]
+)
+def test_a_reply_that_cannot_be_read_ends_no_run(failure: type[Exception]) -> None:
+    """Attempts become answers without a kernel, with the reason in the log."""
+    log = MemoryLog()
+    World(proposer=Unreadable(failure("deep")), settings=SETTINGS, log=log, candidates=20).run()
+    replies = [attempt for event in log.events() if event["kind"] == "attempts" for attempt in event["reply"]]
+    assert replies and all("the answer could not be read" in attempt["no_source"] for attempt in replies)
+
+
+@pytest.mark.parametrize("failure", [InvalidRecord, AssertionError, KeyboardInterrupt])
+def test_errors_of_our_own_and_ctrl_c_end_a_run(failure: type[BaseException]) -> None:
+    """They are not the model's doing."""
+    with pytest.raises(failure):
+        World(proposer=Unreadable(failure("ours")), settings=SETTINGS, candidates=20).run()
+
+
+@pytest.mark.parametrize("values", ["[" * 100_000, "[1e999]", "5"])
+def test_a_bad_declaration_in_any_language_is_no_kernel(values: str) -> None:
+    """The reference backend's form of it; for C++ see tests/backends/test_authored.py."""
+    text = f'```python\n# TUNABLES: {{"A": {values}}}\nx\n```\n'
+    found = source_in(Reply(text=text), ReferenceBackend())
+    assert isinstance(found, NoSource) and "TUNABLES" in found.reason

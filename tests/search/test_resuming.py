@@ -14,6 +14,12 @@ from accelopt_compile.resuming import events_of, state_of
 WORKLOAD, TARGET = "ab" * 32, "cpp-x86_64"
 ABOUT: dict[str, Any] = {"environment": {"threads": "1"}, "settings": {"rounds": 3}}
 
+VERDICT: dict[str, Any] = {
+    "search": "s",
+    "seconds": 1.0,
+    "verdict": {"stage": "build", "reason": "it does not compile", "diagnosis": ""},
+}
+
 
 def opened(root: Path, about: dict[str, Any] = ABOUT) -> tuple[Log, bool]:
     return events_of(Store.open(root), WORKLOAD, TARGET, about)
@@ -27,13 +33,13 @@ def test_next_process_has_every_event(tmp_path: Path) -> None:
     """Events are on disk as they happen, and the next process appends to them; a line that was being written is cut off."""
     log, continued = opened(tmp_path)
     assert not continued
-    log.append("verdict", key="a")
+    log.append("verdict", key="a", **VERDICT)
     (file,) = tmp_path.glob("v1/runs/progress/*/*.jsonl")
     with file.open("a") as half:
         half.write('{"kind": "verd')
     again, continued = opened(tmp_path)
     assert continued
-    again.append("verdict", key="b")
+    again.append("verdict", key="b", **VERDICT)
     assert ["begun", "verdict", "verdict"] == kinds(again)
 
 

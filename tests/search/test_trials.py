@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import pytest
 
 from accelopt_compile.events import MemoryLog
-from accelopt_compile.records import Accepted, KernelSource, Rejected, Verdict
+from accelopt_compile.records import Accepted, KernelSource, Rejected, Stage, Verdict
 from accelopt_compile.search import Budget
 from accelopt_compile.search.simulated import Landscape, SimulatedBackend, SimulatedEvaluator, simulated_workload
 from accelopt_compile.search.trials import BudgetSpent, Duplicate, Effort, Trials, normalised, trial_key
@@ -49,6 +50,65 @@ def test_python_indentation_makes_a_difference() -> None:
     """In an indented language only comments, blank lines and trailing white space are nothing."""
     sources = [KernelSource(language="triton", text=text) for text in ("a\n  b  # c\n\n", "a\n  b\n", "a\nb\n")]
     assert ["a\n  b", "a\n  b", "a\nb"] == [normalised(source) for source in sources]
+
+
+DIFFERENT = {
+    "a comment that only looks open": ("// /*\nint a;\n// */\n", "// /*\nint b;\n// */\n"),
+    "a comment in a literal": ("int x = '/*'; int a; // '*/'\n", "int x = '/*'; int b; // '*/'\n"),
+    "a comment behind separators": ("int x = 1'000; // '\nint a;\n", "int x = 1'000; // '\nint b;\n"),
+    "a comment over a separator": ("int x = 1'0 /* ' // */; int a;\n", "int x = 1'0 /* ' // */; int b;\n"),
+    "a comment begun over two lines": ("/\\\n* // */ int a;\n", "/\\\n* // */ int b;\n"),
+    "a comment ended over two lines": ("/* *\\\n/ int a; // */\n", "/* *\\\n/ int b; // */\n"),
+    "a literal over two lines": ("int x = '\\ \n/*'; int a; //*/\n", "int x = '\\ \n/*'; int b; //*/\n"),
+    "nested": ("/* /* */ int a; /* */\n", "/* /* */ int b; /* */\n"),
+    "longer than is read": ("int a;" + " " * 300_000, "int b;" + " " * 300_000),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_kernels_that_differ_have_different_keys(case: str) -> None:
+    """Whatever looks like a comment around the difference."""
+    one, other = (KernelSource(language="cpp", text=text) for text in DIFFERENT[case])
+    assert trial_key(one, {}) != trial_key(other, {})
+
+
+def test_a_hash_in_a_text_of_python_is_no_comment() -> None:
+    """In doubt more is left in."""
+    one, other = (KernelSource(language="triton", text=f'f("a #{n}")\n') for n in (1, 2))
+    assert trial_key(one, {}) != trial_key(other, {})
+
+
+@pytest.mark.parametrize("piece", ["/* ", "/*", "//", "/ ", "'", '"', "1'", "\\ ", "\\\n", "/\\\n", "*/", "1.", "# ", " #", "\\"])
+@pytest.mark.parametrize("language", ["cpp", "triton"])
+def test_no_text_holds_up_its_key(piece: str, language: str) -> None:
+    """As long as a kernel may be, of pieces that a reader could try again and again."""
+    started = time.process_time()
+    trial_key(KernelSource(language=language, text=piece * (256 * 1024 // len(piece))), {})
+    assert time.process_time() - started < 2
+
+
+class Told(SimulatedEvaluator):
+    """Rejects everything, and says which text it was."""
+
+    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict:
+        return Rejected(stage=Stage.BUILD, reason=source.text)
+
+
+def test_of_kernels_with_one_key_the_first_is_evaluated() -> None:
+    """Handed over together, the second is the duplicate."""
+    first, second = (KernelSource(language="cpp", text=f"// {text}\nint a;\n") for text in ("first", "second"))
+    got = list(trials(Told(landscape=Landscape(family="norm", workload=0))).run_each([(first, {}), (second, {})]))
+    assert [Rejected(stage=Stage.BUILD, reason=first.text), Duplicate(key=trial_key(first, {}))] == got
+
+
+def test_a_log_adopts_no_kernel_but_may_reject_one() -> None:
+    """A full verdict that a kernel is right is asked for again; one that it is wrong is replayed."""
+    right, wrong = MemoryLog(), MemoryLog()
+    trials(evaluator(), log=right).run(SEED, SEED.defaults(), effort="full")
+    trials(Told(landscape=Landscape(family="norm", workload=0)), log=wrong).run(SEED, SEED.defaults(), effort="full")
+    again = evaluator()
+    got = [type(trials(again, log=log).run(SEED, SEED.defaults(), effort="full")) for log in (right, wrong)]
+    assert ([Accepted, Rejected], 1) == (got, len(again.evaluations))
 
 
 def test_equal_object_code_is_a_duplicate() -> None:

@@ -14,6 +14,7 @@ from importlib import resources
 from accelopt_backends.base import Guide
 from accelopt_backends.cpp.allowed import MACRO
 from accelopt_backends.cpp.expressions import sections
+from accelopt_backends.cpp.screening import SIZE_LIMIT
 from accelopt_compile.records import KernelSource
 
 LIBRARY = "//@ library"
@@ -23,7 +24,7 @@ MOST_TUNABLES = 16
 MOST_VALUES = 8
 _LARGEST = 1 << 20
 
-_DECLARATION = re.compile(r"^[ \t]*//[ \t]*TUNABLES:[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
+_DECLARATION = re.compile(r"^[ \t]*//[ \t]*TUNABLES:(.*)$", re.MULTILINE)
 _EXAMPLE = '// TUNABLES: {"UNROLL": [4, 2, 8]}'
 
 
@@ -45,6 +46,8 @@ def shown(source: KernelSource, tunables: Mapping[str, int], chunks: Sequence[st
 
 def written(text: str, chunks: Sequence[str] | None = None) -> KernelSource:
     """The kernel that an author's text stands for. Raises ValueError with a reason that the author can act on."""
+    if len(text) > SIZE_LIMIT:
+        raise ValueError(f"{len(text)} characters of source; at most {SIZE_LIMIT}")
     tunables = _declared(text)
     if len(re.findall(rf"^{LIBRARY}[ \t]*$", text, re.MULTILINE)) > 1:
         raise ValueError(f"the line {LIBRARY!r} stands in it twice; once is enough")
@@ -66,8 +69,8 @@ def _declared(text: str) -> dict[str, tuple[int, ...]]:
     if len(found) > 1:
         raise ValueError(f"{len(found)} lines declare TUNABLES; write one: {_EXAMPLE}")
     try:
-        data = json.loads(found[0])
-    except ValueError as failure:
+        data = json.loads(found[0].strip())
+    except (ValueError, RecursionError) as failure:
         raise ValueError(f"TUNABLES is not JSON ({failure}); write it as {_EXAMPLE}") from failure
     if not isinstance(data, dict) or len(data) > MOST_TUNABLES:
         raise ValueError(f"TUNABLES is one JSON object with at most {MOST_TUNABLES} names, e.g. {_EXAMPLE}")

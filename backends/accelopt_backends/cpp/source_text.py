@@ -19,7 +19,9 @@ _SPECIAL = re.compile(
     r"|'(?:\\.|[^'\\\n])*'?",
     re.DOTALL,
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""Comments included: what hides, turns or breaks the text around it deceives whoever reads the kernel."""
+
 _TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
 _ODD = re.compile(r"[^\x20-\x7e\n\t]|[\\@$`]")
 _BLANK = re.compile(r"[^\n]")

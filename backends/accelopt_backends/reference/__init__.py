@@ -117,7 +117,7 @@ class ReferenceBackend:
             return KernelSource(language=self.name, text=text, origin="llm")
         try:
             tunables = {str(name): tuple(int(v) for v in values) for name, values in json.loads(declared[1]).items()}
-        except (ValueError, TypeError, AttributeError) as failure:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as failure:
             raise ValueError(f"TUNABLES is not JSON: {failure}") from failure
         return KernelSource(language=self.name, text=rest, tunables=tunables, origin="llm")
 
