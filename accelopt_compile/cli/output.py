@@ -36,6 +36,21 @@ def report_error(message: str) -> None:
     print(f"accelopt: error: {message}", file=sys.stderr)
 
 
+_printed: list[bool] = []
+"""Not empty once this command's JSON document is out."""
+
+
+def forget_result() -> None:
+    """Another command begins."""
+    _printed.clear()
+
+
+def result_of_error(message: str, code: int) -> None:
+    """The JSON document of a command that failed before it had a result."""
+    if not _printed:
+        print(json.dumps({"error": message, "exit_code": code}, indent=2, sort_keys=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """Where a command's results go. `level` is -1 quiet, 0 normal, 1 and 2 verbose."""
@@ -64,6 +79,7 @@ class Output:
     def result(self, data: Any) -> None:
         """The command's JSON document; printed with --json alone."""
         if self.as_json:
+            _printed.append(True)
             print(json.dumps(data, indent=2, sort_keys=True, default=str))
 
     def line(self, text: str = "", *, level: int = -1) -> None:
