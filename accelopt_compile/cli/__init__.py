@@ -112,7 +112,7 @@ def as_options(message: str) -> str:
     """A message of the library with settings as the command line spells them.
 
     >>> as_options("set model= (or ACCELOPT_MODEL); budget_usd=0.5 needs a price: give prices=FILE, or planner_model=")
-    'set --model (or ACCELOPT_MODEL); --budget-usd 0.5 needs a price: give --prices FILE, or ACCELOPT_PLANNER_MODEL'
+    'give --model (or ACCELOPT_MODEL); --budget-usd 0.5 needs a price: give --prices FILE, or ACCELOPT_PLANNER_MODEL'
     """
 
     def spelled(found: re.Match[str]) -> str:
@@ -122,7 +122,7 @@ def as_options(message: str) -> str:
         return f"--{name.replace('_', '-')} {value}".rstrip()
 
     text = re.sub(r"(?<![\w/-])([a-z][a-z_]*)=([^\s,;:)]*)", spelled, message)
-    return re.sub(r"^base_url:", "--base-url:", text).replace(" (from the call)", "")
+    return re.sub(r"^base_url:", "--base-url:", text).replace("set --", "give --").replace(" (from the call)", "")
 
 
 def main() -> None:

@@ -156,6 +156,17 @@ def binding_text(binding: Mapping[str, int]) -> str:
     return " ".join(f"{name}={value}" for name, value in sorted(binding.items())) or "-"
 
 
+def plain(value: object) -> str:
+    """A value of a record in words: {"slower": 3} -> "slower 3", what several names share once; "" for what is empty."""
+    if isinstance(value, Mapping):
+        texts = {str(name): text for name, one in value.items() if (text := plain(one))}
+        shared = set(texts.values()) if not any(isinstance(one, int | float) for one in value.values()) else set()
+        return shared.pop() if len(shared) == 1 and len(texts) > 1 else ", ".join(f"{n} {t}" for n, t in texts.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, map(plain, value)))
+    return "" if value is None else str(value)
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is destroyed. Raises UsageError where nobody can answer, typer.Exit(1) on no."""
     from accelopt_compile.errors import UsageError

@@ -83,10 +83,7 @@ class Watching:
         if not self._asks:
             return ""
         names = ", ".join(self._models)
-        if not self._calls:
-            asked = "the language model was not asked"
-        else:
-            asked = f"the language model {names}: {self._called()}"
+        asked = f"the language model {names}: {self._called()}" if self._calls else "the language model was not asked"
         wrote = (
             f"its best kernel {self._best_of_model:.2f}x (quick timing)"
             if self._best_of_model

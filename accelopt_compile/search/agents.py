@@ -66,8 +66,12 @@ class AgentProposer:
     ) -> Sequence[Plan]:
         samples, each = (count, 1) if task.settings.selection == "paper" else (1, count)
         prompts = [planner_prompt(task, parent, experiences, each, call.rng) for _ in range(samples)]
-        asked = [partial(self._ask, "planner", one, call, i) for i, one in enumerate(prompts)]
-        return [plan for reply in together(asked, concurrent=True) for plan in plans_in(reply, each)]
+        for again in range(MOST_UNREACHED):  # without a plan a round is lost, so the way to the model gets another chance
+            asked = [partial(self._ask, "planner", one, call, i + again * samples) for i, one in enumerate(prompts)]
+            replies = together(asked, concurrent=True)
+            if self.trouble or not all(reply.problem in UNREACHED for reply in replies):
+                break
+        return [plan for reply in replies for plan in plans_in(reply, each)]
 
     def attempt(
         self, task: SearchTask, parent: Candidate, plan: Plan, count: int, call: Call
