@@ -90,16 +90,22 @@ def authors_of(settings: Settings, *, calls: Path | None, client: Client | None 
 
 
 class _Telling:
-    """A client that tells of each call once it is answered: {"kind": "call", "role", "problem", "tokens", "usd"}."""
+    """A client that tells of each call once it is answered, see `told_of`."""
 
     def __init__(self, client: Client, tell: Tell) -> None:
         self._client, self._tell = client, tell
 
     def ask(self, request: Request) -> Reply:
         reply = self._client.ask(request)
-        tokens = reply.usage.prompt + reply.usage.completion
-        self._tell({"kind": "call", "role": request.role, "problem": reply.problem, "tokens": tokens, "usd": reply.usd})
+        self._tell(told_of(request, reply))
         return reply
+
+
+def told_of(request: Request, reply: Reply) -> dict[str, Any]:
+    """The event of a call: {"kind": "call", "role", "model" (the one asked for), "problem", "tokens", "usd"}."""
+    tokens = reply.usage.prompt + reply.usage.completion
+    asked = {"role": request.role, "model": request.model}
+    return {"kind": "call", **asked, "problem": reply.problem, "tokens": tokens, "usd": reply.usd}
 
 
 def spending_of(settings: Settings) -> Spending:

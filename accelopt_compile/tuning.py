@@ -85,6 +85,8 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
 def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, place: Place) -> Tuned:
     started = time.monotonic()
     authors = authors_of(bench.settings, calls=place.calls, tell=bench.watch)
+    if bench.watch is not None and place.run is not None:
+        _retold(place, bench.watch)
     try:
         result = _search(bench, _told(_task(bench, workload, binding), place), authors, budget, place)
     except SearchInterrupted as interrupt:
@@ -96,6 +98,20 @@ def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, p
     place.end(_ending("failed" if record is None else record.outcome, result, authors, record))
     run = None if place.run is None else place.run.id
     return Tuned(record=record, reason=result.reason, seconds=time.monotonic() - started, run=run)
+
+
+def _retold(place: Place, watch: Callable[[Event], None]) -> None:
+    """Tell of what there was before this process, event by event, each with "before"."""
+    for event in place.log.events():
+        if event["kind"] in ("verdict", "round"):
+            watch({**event, "before": True})
+    if place.calls is None or not place.calls.exists():
+        return
+    from accelopt_compile.authors import told_of
+    from accelopt_compile.llm.recording import recorded_calls
+
+    for call in recorded_calls(place.calls):
+        watch({**told_of(call.request, call.reply), "before": True})
 
 
 def _place(bench: Bench, workload: Workload, binding: Binding) -> contextlib.AbstractContextManager[Place]:

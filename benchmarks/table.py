@@ -110,7 +110,9 @@ def agents(result: Mapping[str, Any]) -> str:
         for row in result["rows"]
         if row["agents_over_builtin"] is not None
     ]
-    title = "Kernels that agents wrote (runs in `benchmarks/transcripts/`) and the built-in proposer's best, over the better baseline"
+    title = (
+        "Kernels that agents wrote (runs in `benchmarks/transcripts/`) and the built-in proposer's best, over the better baseline"
+    )
     return f"{title} ({where(result)}):\n\n{markdown(['workload', 'built-in', 'agents', 'agents over built-in'], rows)}"
 
 

@@ -19,6 +19,7 @@ from accelopt_compile.cli.output import (
     confirm,
     human_bytes,
     human_us,
+    plain,
 )
 from accelopt_compile.wording import plural
 
@@ -95,7 +96,8 @@ def record_line(record: Any) -> dict[str, Any]:
 @app.command("show")
 def show(
     record_id: IdArgument,
-    source: Annotated[bool, typer.Option("--source", help="The kernel's text alone.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="The kernel's text alone, the library as one line.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="The kernel's text with the library, as it is built.")] = False,
     workload: Annotated[bool, typer.Option("--workload", help="The region as runnable Python alone.")] = False,
     as_json: JsonOption = False,
     cache_dir: CacheDirOption = None,
@@ -104,19 +106,20 @@ def show(
 ) -> None:
     """Show one record: kernel, reference, timing, errors, environment, provenance.
 
-    Examples: accelopt cache show 3fa9 --source > kernel.cpp   |   accelopt cache show 3fa9 --json
+    Examples: accelopt cache show 3fa9 --source --whole > kernel.cpp   |   accelopt cache show 3fa9 --json
     """
-    from accelopt_compile.cli.lookup import find_record, reference_python
+    from accelopt_compile.cli.lookup import abridged, find_record, reference_python
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     store = open_store()
     full_id, record = find_record(store, record_id)
     held = store.workload(record.workload)
+    text = "" if record.source is None else record.source.text if whole else abridged(record.source, record.tunables)
     reference = None if held is None else reference_python(held, record.binding)
     out.result({"id": full_id, **record.to_json(), "workload_json": held and held.to_json(), "reference": reference})
     if source or workload:
         if source:
-            out.line(record.source.text if record.source else f"no kernel: {record.reason or 'the baseline was kept'}")
+            out.line(text if record.source else f"no kernel: {record.reason or 'the baseline was kept'}")
         if workload:
             out.line(reference or f"workload {record.workload} is not in the store")
         return
@@ -124,7 +127,7 @@ def show(
         out.line(f"{name + ':':14} {value}")
     out.line(f"\n# the region, in eager PyTorch\n{reference}" if reference else "")
     if record.source:
-        out.line(f"# the kernel, {record.source.language}\n{record.source.text}")
+        out.line(f"# the kernel, {record.source.language}\n{text}")
 
 
 def describe(record_id: str, record: Any) -> list[tuple[str, str]]:
@@ -157,7 +160,7 @@ def describe(record_id: str, record: Any) -> list[tuple[str, str]]:
         lines.append(("written by", record.source.origin))
         lines.append(("choices", ", ".join(f"{k}={v}" for k, v in sorted(chosen.items())) or "-"))
     lines += [(f"env {name}", value) for name, value in sorted(record.environment.items())]
-    lines += [(f"by {name}", str(value)) for name, value in sorted(record.provenance.items())]
+    lines += [(f"by {name}", text) for name, value in sorted(record.provenance.items()) if (text := plain(value))]
     return [*lines, ("created", record.created or "unknown")]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt_cache.layout import QUARANTINE
 from accelopt_compile.errors import DamagedEntry, InvalidRecord, UsageError
-from accelopt_compile.records import Binding, Record, Workload
+from accelopt_compile.records import Binding, KernelSource, Record, Workload
 from accelopt_compile.wording import plural, said_once
 
 if TYPE_CHECKING:
@@ -212,6 +212,15 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         "trusted": trusted,
         "lines": lines,
     }
+
+
+def abridged(source: KernelSource, tunables: Mapping[str, int]) -> str:
+    """A kernel as an author reads it: C++ with the library as one line, anything else as it is."""
+    if source.language != "cpp" or not set(source.tunables) <= set(tunables):
+        return source.text
+    from accelopt_backends.cpp.authored import shown
+
+    return shown(source, tunables)
 
 
 def end_of_search(record: Record) -> list[tuple[str, str]]:

@@ -161,6 +161,7 @@ def export(
     backend: BackendOption = None,
     family: FamilyOption = None,
     arch: ArchOption = None,
+    as_json: JsonOption = False,
     cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
@@ -173,9 +174,11 @@ def export(
     """
     from accelopt_compile.cli.lessons import chat_line, distinct_pairs, pair_line
 
-    out = Output.of(as_json=False, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     if form not in ("pairs", "chat"):
         raise InvalidOption(f"--format {form!r} does not exist; it is `pairs` or `chat`")
+    if as_json and output is None:
+        raise UsageError("what is exported is JSON Lines already; leave --json out, or write to a file with -o")
     store = open_memory()
     held = store.memory(backend, family, arch)
     pairs = distinct_pairs(held, min_speedup=min_speedup)
@@ -188,6 +191,7 @@ def export(
             out.line(text.removesuffix("\n"))
     else:
         _write(output, text)
+        out.result({"pairs": len(pairs), "experiences": len(held), "file": str(output.absolute())})
     told = f"{plural(len(pairs), 'pair')} of {plural(len(held), 'experience')}"
     out.note(told + (f" written to {output}" if output else "") if held else nothing(store))
 

@@ -39,6 +39,21 @@ def report_error(message: str) -> None:
     print(f"accelopt: error: {visible(message)}", file=sys.stderr)
 
 
+_printed: list[bool] = []
+"""Not empty once this command's JSON document is out."""
+
+
+def forget_result() -> None:
+    """Another command begins."""
+    _printed.clear()
+
+
+def result_of_error(message: str, code: int) -> None:
+    """The JSON document of a command that failed before it had a result."""
+    if not _printed:
+        print(json.dumps({"error": message, "exit_code": code}, indent=2, sort_keys=True))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """Where a command's results go. `level` is -1 quiet, 0 normal, 1 and 2 verbose."""
@@ -67,6 +82,7 @@ class Output:
     def result(self, data: Any) -> None:
         """The command's JSON document; printed with --json alone."""
         if self.as_json:
+            _printed.append(True)
             print(json.dumps(data, indent=2, sort_keys=True, default=str))
 
     def line(self, text: str = "", *, level: int = -1) -> None:
@@ -142,6 +158,17 @@ def human_us(microseconds: float) -> str:
 def binding_text(binding: Mapping[str, int]) -> str:
     """{'s0': 256} -> 's0=256'; '-' where nothing is free."""
     return " ".join(f"{name}={value}" for name, value in sorted(binding.items())) or "-"
+
+
+def plain(value: object) -> str:
+    """A value of a record in words: {"slower": 3} -> "slower 3", what several names share once; "" for what is empty."""
+    if isinstance(value, Mapping):
+        texts = {str(name): text for name, one in value.items() if (text := plain(one))}
+        shared = set(texts.values()) if not any(isinstance(one, int | float) for one in value.values()) else set()
+        return shared.pop() if len(shared) == 1 and len(texts) > 1 else ", ".join(f"{n} {t}" for n, t in texts.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(filter(None, map(plain, value)))
+    return "" if value is None else str(value)
 
 
 def confirm(question: str, *, yes: bool) -> None:

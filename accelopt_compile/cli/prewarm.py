@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
-from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption
+from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, report_error
 from accelopt_compile.cli.regions import show_regions
-from accelopt_compile.errors import AccelOptError, UsageError
+from accelopt_compile.errors import UsageError
 from accelopt_compile.wording import plural
 
 
@@ -43,7 +45,8 @@ def prewarm(
     show_regions(out, regions)
     problems = [one.problem for one in found.compiles if one.problem]
     if problems:
-        raise AccelOptError(f"{plural(len(problems), 'graph')} stayed with Inductor alone: {problems[0]}")
+        report_error(f"{plural(len(problems), 'graph')} stayed with Inductor alone: {problems[0]}")
+        raise typer.Exit(1)  # with --json the document is out already
     if found.hits < len(regions):
         raise typer.Exit(3)
 
@@ -68,9 +71,26 @@ def find_factory(name: str) -> Callable[[], Any]:
         raise UsageError(f"module {module_name!r} cannot be imported: {failure}") from failure
     made: Callable[[], Any] | None = getattr(module, function, None)
     if made is None or not callable(made):
-        known = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+        known = factories(module)
         raise UsageError(f"module {module_name!r} has no function {function!r}; it has: {', '.join(known) or 'none'}")
     return made
+
+
+def factories(module: ModuleType) -> list[str]:
+    """The public functions that a module defines itself and that can be called without arguments."""
+    return sorted(
+        name
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+        and _without_arguments(value)
+    )
+
+
+def _without_arguments(function: Callable[..., Any]) -> bool:
+    given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return all(p.default is not p.empty or p.kind in given for p in inspect.signature(function).parameters.values())
 
 
 def model_of(name: str, made: Any) -> tuple[Any, tuple[Any, ...] | dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from accelopt_compile.cli.cache import open_store
-from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm
+from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm, plain
 
 if TYPE_CHECKING:
     from accelopt_compile.report.model import Report
@@ -88,13 +88,13 @@ def show(
 
 def load_report(run_id: str) -> Report:
     """The report of a run of the environment's store. Raises UsageError and DamagedEntry."""
-    from accelopt_compile.cli.lookup import operators
+    from accelopt_compile.cli.lookup import abridged, operators
     from accelopt_compile.report.model import report_of
     from accelopt_compile.report.reading import read_run
 
     store = open_store()
     run = store.runs.open(run_id)
-    return report_of(read_run(run), operators=operators(store.workload(run.about["workload"])))
+    return report_of(read_run(run), operators=operators(store.workload(run.about["workload"])), shown=abridged)
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -103,6 +103,8 @@ def document(report: Report) -> dict[str, Any]:
 
     data = asdict(replace(report, dots=(), steps=(), calls=(), best=None))
     data = {name: value for name, value in data.items() if name not in ("dots", "steps", "calls")}
+    data["usd"] = None if report.calls and report.unpriced == len(report.calls) else report.usd
+    data["costs"] = [cost | ({"usd": None} if cost["unpriced"] == cost["calls"] else {}) for cost in data["costs"]]
     best = report.best
     data["best"] = best and {
         "candidate": best.id,
@@ -122,7 +124,7 @@ def describe(report: Report, *, lessons: int | None = None) -> list[tuple[str, s
     best = report.best
     lines = [("run", report.id), ("outcome", report.outcome + (f" ({report.reason})" if report.reason else ""))]
     lines += [("what", f"{report.family} {report.operators}".strip()), ("measured at", choices_text(report.binding) or "-")]
-    lines += [("target", report.target), *report.facts.items()]
+    lines += [("target", report.target), *((name, fact) for name, fact in report.facts.items() if fact)]
     if best is not None:
         t, how = best.timing, "full evaluation" if best.confirmed else "quick timing"
         lines.append(("best", f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x ({how}), candidate {best.id}"))
@@ -146,7 +148,7 @@ def describe(report: Report, *, lessons: int | None = None) -> list[tuple[str, s
     if lessons is not None and len(report.lessons) > lessons:
         lines.append(("lessons", f"{len(report.lessons) - lessons} more, with --verbose"))
     lines.append(("settings", choices_text(dict(report.settings))))
-    lines += [(f"env {name}", str(value)) for name, value in sorted(report.environment.items())]
+    lines += [(f"env {name}", text) for name, value in sorted(report.environment.items()) if (text := plain(value))]
     return [*lines, ("to go on", resuming(report))]
 
 

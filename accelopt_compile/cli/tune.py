@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, binding_text
 from accelopt_compile.cli.prewarm import find_factory, model_of
 from accelopt_compile.cli.watching import Watching
-from accelopt_compile.errors import AccelOptError, UsageError
+from accelopt_compile.errors import AccelOptError, Interrupted, UsageError
 from accelopt_compile.wording import plural
+
+if TYPE_CHECKING:
+    from accelopt_compile.config import Settings
 
 RegionOption = Annotated[
     list[str] | None, typer.Option("--region", metavar="DIGEST", help="Only regions whose workload starts so; may be repeated.")
@@ -70,15 +73,40 @@ def tune(
         raise typer.Exit(3)
 
 
+LISTING_S = 5.0
+"""Seconds in which a server has to say what it serves before a search begins."""
+
+
 def _bench(settings: dict[str, Any]) -> Any:
     """Where the searches run; what cannot work is said before anything is begun."""
-    from accelopt_compile.authors import authors_of
+    from accelopt_compile.authors import authors_of, kind_of_authors
     from accelopt_compile.config import settings_from
     from accelopt_compile.pipeline import bench_for
 
     checked = settings_from(call=settings)
+    if checked.base_url is not None:
+        from accelopt_compile.llm.address import normalised
+
+        normalised(checked.base_url)
     authors_of(checked, calls=None)
+    if kind_of_authors(checked) != "builtin":
+        reached(checked)
     return replace(bench_for(checked), keep=True)
+
+
+def reached(settings: Settings) -> None:
+    """Ask the server for its list, once. Raises AccelOptError where nothing can be reached there; a server that has no list, or
+    is slow, is taken as it is."""
+    from accelopt_compile.authors import server_of
+
+    server = server_of(replace(settings, llm_deadline_s=min(settings.llm_deadline_s, LISTING_S)))
+    listed = server.list_models()
+    server.close()
+    if listed.problem == "connection":
+        raise AccelOptError(
+            f"the language model's server cannot be reached: {listed.reason}; start it or give another --base-url, or search "
+            "with --proposer builtin"
+        )
 
 
 def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) -> list[Any]:
@@ -89,8 +117,7 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
         return [_stored(what, bench)]
     module, inputs = model_of(what, find_factory(what)())
     with out.working(f"capturing {what}"):
-        settings: dict[str, Any] = {**out.settings, "mode": "apply"}
-        compiled = api.prewarm(module, inputs, **settings).compiles
+        compiled = api.prewarm(module, inputs, **_capturing(out)).compiles
     found = [site for one in compiled for site in (sites.from_document(bench.store.graph(one.graph)) or ((), {}))[0]]
     distinct = {site.workload.digest: site for site in sorted(found, key=lambda s: s.cost)}
     hottest = sorted(distinct.values(), key=lambda s: -s.cost)
@@ -101,6 +128,11 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
     if not usable:
         raise UsageError(f"{what} has {plural(len(hottest), 'region')}; {bench.backend.name} can write none that is asked for")
     return usable[:top]
+
+
+def _capturing(out: Output) -> dict[str, Any]:
+    """Settings of the capture: that nothing is known of a region yet is no news here."""
+    return {**out.settings, "mode": "apply"} | ({"log": "quiet"} if out.level < 1 else {})
 
 
 def _stored(prefix: str, bench: Any) -> Any:
@@ -120,6 +152,7 @@ def _stored(prefix: str, bench: Any) -> Any:
 
 
 def _tuned(bench: Any, site: Any, budget_s: float, out: Output) -> dict[str, Any]:
+    from accelopt_compile.authors import kind_of_authors
     from accelopt_compile.search.budget import Budget
     from accelopt_compile.search.loop import SearchInterrupted
     from accelopt_compile.tuning import tune
@@ -129,21 +162,24 @@ def _tuned(bench: Any, site: Any, budget_s: float, out: Output) -> dict[str, Any
     with bench.store.claim(site.workload.digest, bench.target) as mine:
         if not mine:
             raise AccelOptError(f"another process is tuning {name}; try again when it is done")
-        with Watching(out, name, budget_s=budget_s) as watching:
+        asks = kind_of_authors(bench.settings) != "builtin"
+        with Watching(out, name, budget_s=budget_s, asks=asks) as watching:
             try:
                 found = tune(
                     replace(bench, watch=watching), site.workload, site.binding, Budget(seconds=budget_s, clock=time.monotonic)
                 )
             except SearchInterrupted as interrupt:
-                out.note(f"interrupted: {watching.line()}; the same command goes on from here")
-                raise typer.Exit(130) from interrupt
+                raise Interrupted(f"interrupted: {watching.line()}; the same command goes on from here") from interrupt
     outcome = "failed" if found.record is None else found.record.outcome
     timing = None if found.record is None else found.record.timing
     speedup = 0.0 if timing is None else timing.speedup
     out.line(f"{'WINNER' if speedup else outcome.upper()} {f'{speedup:.2f}x ' if speedup else ''}{name}: {found.reason}")
+    origin = None if found.record is None or found.record.source is None else found.record.source.origin
+    for told in filter(None, (watching.of_model(origin), watching.apart(speedup))):
+        out.line(f"  {told}", level=0)
     if found.run is not None:
         out.line(f"  run {found.run}: accelopt runs show {found.run}, accelopt report {found.run}", level=0)
     return {
         "workload": site.workload.digest, "binding": dict(site.binding), "outcome": outcome, "speedup": speedup or None,
-        "reason": found.reason, "run": found.run, "seconds": round(found.seconds, 1), **watching.counts(),
+        "reason": found.reason, "run": found.run, "seconds": round(found.seconds, 1), "winner_by": origin, **watching.counts(),
     }  # fmt: skip

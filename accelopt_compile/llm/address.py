@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from accelopt_compile.errors import InvalidOption
+
+_HOST = re.compile(r"[0-9a-z_-]+(\.[0-9a-z_-]+)*\.?|[0-9a-f:.]+(%\w+)?", re.IGNORECASE)
 
 OPENAI_HOST = "api.openai.com"
 _CALLS = ("/chat/completions", "/completions", "/responses", "/models")
@@ -20,6 +23,8 @@ def normalised(base_url: str) -> str:
     'http://localhost:8000/v1'
     """
     text = base_url.strip()
+    if re.fullmatch(r"[\w-]+", text) and not is_loopback(f"http://{text}"):
+        raise _invalid("it is a bare word; write it with http:// or https://, or with its port")
     if "://" not in text:
         text = ("http://" if is_loopback(f"http://{text}") else "https://") + text
     try:
@@ -29,6 +34,8 @@ def normalised(base_url: str) -> str:
         raise _invalid(f"it is no address ({failure})") from failure
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise _invalid("it is no http or https address")
+    if parts.hostname.isascii() and not _HOST.fullmatch(parts.hostname):
+        raise _invalid("its host is no name and no number")
     if parts.username is not None or parts.query:
         raise _invalid("it holds a user or a query; a key belongs in ACCELOPT_API_KEY")
     path = parts.path.rstrip("/")

@@ -28,10 +28,12 @@ __all__ = ["Models", "OpenAIClient", "key_from_environment"]
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """What an endpoint says it serves; `reason` is "" or why it did not say."""
+    """What an endpoint says it serves; `reason` is "" or why it did not say; `problem` is that of an exchange without an
+    answer (timeout, connection, ...), "" where the endpoint answered."""
 
     ids: tuple[str, ...] = ()
     reason: str = ""
+    problem: str = ""
 
 
 class OpenAIClient:
@@ -88,7 +90,8 @@ class OpenAIClient:
         listed = got.detail if isinstance(got, Fault) else read_models(self._redacted(got))
         if isinstance(listed, tuple):
             return Models(ids=listed)
-        return Models(reason=redact(f"{self.base_url}/models: {listed}", self._key)[:DETAIL_LENGTH])
+        reason = redact(f"{self.base_url}/models: {listed}", self._key)[:DETAIL_LENGTH]
+        return Models(reason=reason, problem=got.problem if isinstance(got, Fault) else "")
 
     def close(self) -> None:
         """Close idle connections; the client stays usable."""

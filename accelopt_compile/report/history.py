@@ -99,6 +99,11 @@ def timed(files: RunFiles) -> list[tuple[float, Event]]:
     return found
 
 
+def worked_s(files: RunFiles) -> float:
+    """Seconds that processes worked on the run: what every command and page says its time is."""
+    return max((seconds for seconds, _ in timed(files)), default=0.0)
+
+
 def dots_of(files: RunFiles) -> tuple[Dot, ...]:
     """Every evaluation, in order."""
     spent = _Spending(files.calls)

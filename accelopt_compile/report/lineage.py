@@ -4,7 +4,7 @@ its numbers that were tried are variants of the step, so that 500 candidates are
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Accepted, Candidate, KernelSource, Rejected
@@ -68,17 +68,26 @@ class _Growing:
     rejections: list[str] = field(default_factory=list)
 
 
+Shown = Callable[[KernelSource, Mapping[str, int]], str]
+"""A kernel as an author reads it."""
+
+
+def whole(source: KernelSource, tunables: Mapping[str, int]) -> str:
+    """The text as it is built."""
+    return source.text
+
+
 _Key = tuple[int | None, str, str]
 
 
-def steps_of(files: RunFiles, winner: int | None) -> tuple[Step, ...]:
+def steps_of(files: RunFiles, winner: int | None, shown: Shown = whole) -> tuple[Step, ...]:
     """The tree in order of drawing: each step before its children, those on the way to `winner` first, then the fast
     ones, then the rejected ones."""
     candidates = files.state.candidates if files.state is not None else ()
     grown = _grow(files, candidates)
     way = _way(candidates, winner)
     used, made = _lessons(files)
-    texts = {c.id: c.source.text for c in candidates}
+    sources = {c.id: c.source for c in candidates}
     below: dict[int | None, list[Step]] = {}
     for step in grown.values():
         ids = {v.id for v in step.variants}
@@ -94,7 +103,7 @@ def steps_of(files: RunFiles, winner: int | None) -> tuple[Step, ...]:
             made=tuple(lesson for id in sorted(i for i in ids if i is not None) for lesson in made.get(id, ())),
         )
         below.setdefault(step.parent, []).append(finished)
-    return tuple(_with_diffs(list(_ordered(below)), texts))
+    return tuple(_with_diffs(list(_ordered(below)), sources, shown))
 
 
 def _grow(files: RunFiles, candidates: Sequence[Candidate]) -> dict[_Key, _Growing]:
@@ -181,26 +190,27 @@ def _ranked(steps: Sequence[Step]) -> list[Step]:
     return sorted(steps, key=lambda s: (not s.on_way, -(s.best.speedup if s.best else 0.0), s.plan))
 
 
-def _with_diffs(steps: Sequence[Step], texts: Mapping[int, str]) -> Iterator[Step]:
+def _with_diffs(steps: Sequence[Step], sources: Mapping[int, KernelSource], shown: Shown) -> Iterator[Step]:
     """Steps with their diffs as far as the page has room, those on the way to the winner first."""
     room, made = DIFFS_BYTES, {}
     for place in sorted(range(len(steps)), key=lambda i: (not steps[i].on_way, not steps[i].variants)):
         step = steps[place]
-        diff, why = _diff(step, texts) if room > 0 else (None, "left out: this page is large enough")
+        diff, why = _diff(step, sources, shown) if room > 0 else (None, "left out: this page is large enough")
         room -= sum(map(len, diff or ()))
         made[place] = replace(step, diff=diff, no_diff=why)
     yield from (made[place] for place in range(len(steps)))
 
 
-def _diff(step: Step, texts: Mapping[int, str]) -> tuple[tuple[str, ...] | None, str]:
-    if step.parent is None or step.parent not in texts:
+def _diff(step: Step, sources: Mapping[int, KernelSource], shown: Shown) -> tuple[tuple[str, ...] | None, str]:
+    if step.parent is None or step.parent not in sources:
         return None, ""
-    before, after = texts[step.parent].splitlines(), step.source.text.splitlines()
+    parent = sources[step.parent]
+    before, after = (shown(source, source.defaults()).splitlines() for source in (parent, step.source))
     if before == after:
         return None, "the same text; only its numbers differ"
     if max(len(before), len(after)) > _COMPARED_LINES:
         return None, f"{len(after)} lines, too many to compare"
-    shown = WINNER_DIFF_LINES if step.on_way else DIFF_LINES if step.variants else REJECTED_DIFF_LINES
+    most = WINNER_DIFF_LINES if step.on_way else DIFF_LINES if step.variants else REJECTED_DIFF_LINES
     lines = list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]
-    cut = [line[:300] for line in lines[:shown]]
-    return (*cut, *([f"@@ {len(lines) - shown} more lines @@"] if len(lines) > shown else [])), ""
+    cut = [line[:300] for line in lines[:most]]
+    return (*cut, *([f"@@ {len(lines) - most} more lines @@"] if len(lines) > most else [])), ""

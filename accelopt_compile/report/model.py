@@ -17,20 +17,21 @@ from accelopt_compile.report.history import (
     dots_of,
     rounds_of,
     stages_of,
-    timed,
     unwritten_of,
+    worked_s,
 )
-from accelopt_compile.report.lineage import Step, steps_of
+from accelopt_compile.report.lineage import Shown, Step, steps_of, whole
 from accelopt_compile.report.wording import endpoint_text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
     """The kernel that the report is about: the winner, or the fastest so far. `timing` is that of the full evaluation if
-    there was one (`confirmed`)."""
+    there was one (`confirmed`); `shown` is the source's text as an author reads it."""
 
     id: int
     source: KernelSource
+    shown: str
     tunables: Mapping[str, int]
     plan: str
     timing: Timing
@@ -84,12 +85,13 @@ class Report:
         return sum(call.usd is None for call in self.calls)
 
 
-def report_of(files: RunFiles, *, operators: str = "") -> Report:
-    """The report of a run. `operators` says what the workload computes, where the caller knows."""
+def report_of(files: RunFiles, *, operators: str = "", shown: Shown = whole) -> Report:
+    """The report of a run. `operators` says what the workload computes, where the caller knows; `shown` gives a kernel as an
+    author reads it, where its whole text is mostly a library."""
     result = files.result or {}
     stopped = next((e.what for e in reversed(files.events) if isinstance(e.what, Stopped)), None)
     winner = None if stopped is None else stopped.winner
-    best = _best(files, winner)
+    best = _best(files, winner, shown)
     dots, stages, costs = dots_of(files), stages_of(files), costs_of(files.calls)
     about = files.about
     return Report(
@@ -111,7 +113,7 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         evaluated=len(dots),
         rejected={stage.stage: stage.count for stage in stages if stage.stage != "accepted"},
         duplicates=0 if files.state is None else files.state.duplicates,
-        seconds=max((seconds for seconds, _ in timed(files)), default=0.0),
+        seconds=worked_s(files),
         tokens=sum(c.prompt + c.completion for c in costs),
         usd=sum(c.usd for c in costs),
         dots=dots,
@@ -120,7 +122,7 @@ def report_of(files: RunFiles, *, operators: str = "") -> Report:
         rounds=rounds_of(files),
         costs=costs,
         calls=files.calls,
-        steps=steps_of(files, None if best is None else best.id),
+        steps=steps_of(files, None if best is None else best.id, shown),
         lessons=tuple(dict.fromkeys(_lessons(files))),
     )
 
@@ -143,7 +145,7 @@ def outcome_of(files: RunFiles) -> str:
     return "unfinished" if files.result is None else str(files.result["outcome"])
 
 
-def _best(files: RunFiles, winner: int | None) -> Best | None:
+def _best(files: RunFiles, winner: int | None, shown: Shown) -> Best | None:
     candidates = files.state.candidates if files.state is not None else ()
     if not candidates:
         return None
@@ -152,6 +154,7 @@ def _best(files: RunFiles, winner: int | None) -> Best | None:
     return Best(
         id=chosen.id,
         source=chosen.source,
+        shown=shown(chosen.source, chosen.tunables),
         tunables=chosen.tunables,
         plan="" if chosen.plan is None else chosen.plan.text,
         timing=chosen.verdict.timing if full is None else full,

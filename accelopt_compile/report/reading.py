@@ -165,7 +165,7 @@ def _call(line: Mapping[str, Any]) -> Call:
     return Call(
         at_s=_number(line["at_s"]),
         role=str(request["role"]),
-        model=str(reply["model"] or request["model"]),
+        model=_named(str(request["model"]), str(reply["model"])),
         call=str(request["call"]),
         text=str(reply["text"]),
         problem=str(reply["problem"]),
@@ -177,6 +177,11 @@ def _call(line: Mapping[str, Any]) -> Call:
         usd=None if reply["usd"] is None else _number(reply["usd"]),
         seconds=_number(reply["seconds"]),
     )
+
+
+def _named(asked: str, served: str) -> str:
+    """The model that was asked for, and the server's name for it where that is another."""
+    return asked if served in ("", asked) else f"{asked} (served as {served})"
 
 
 def _id(value: Any) -> int | None:

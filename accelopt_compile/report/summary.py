@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from accelopt_cache.run_store import Run
-from accelopt_compile.report.history import costs_of, dots_of
+from accelopt_compile.errors import DamagedEntry
+from accelopt_compile.report.history import costs_of, dots_of, worked_s
 from accelopt_compile.report.model import outcome_of
 from accelopt_compile.report.reading import read_calls, read_run
 
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A run in short. `speedup` is the winner's, or of the fastest so far; `unpriced` of the `calls` have no price."""
+    """A run in short. `speedup` is the winner's, or of the fastest so far; `unpriced` of the `calls` have no price, `usd` is
+    None where none has."""
 
     id: str
     created: str
@@ -25,7 +27,7 @@ class Summary:
     speedup: float | None
     evaluated: int
     tokens: int
-    usd: float
+    usd: float | None
     calls: int
     unpriced: int
     seconds: float
@@ -38,12 +40,12 @@ def summarize(run: Run) -> Summary:
         files = read_run(run)
         dots = dots_of(files)
         best, evaluated = dots[-1].best if dots else None, len(dots)
-        outcome, seconds, calls = outcome_of(files), dots[-1].seconds if dots else 0.0, files.calls
+        outcome, seconds, asked = outcome_of(files), worked_s(files), files.calls
     else:
-        outcome, best = result["outcome"], _number(result.get("speedup"))
-        evaluated, seconds = int(_number(result.get("evaluated")) or 0), _number(result.get("seconds")) or 0.0
-        calls = read_calls(run)
-    costs = costs_of(calls)
+        outcome, best, evaluated = result["outcome"], _number(result.get("speedup")), int(_number(result.get("evaluated")) or 0)
+        seconds, asked = _worked_s(run, result), read_calls(run)
+    costs = costs_of(asked)
+    calls, unpriced = len(asked), sum(cost.unpriced for cost in costs)
     about: Mapping[str, Any] = run.about
     return Summary(
         id=run.id,
@@ -55,11 +57,19 @@ def summarize(run: Run) -> Summary:
         speedup=best,
         evaluated=evaluated,
         tokens=sum(cost.prompt + cost.completion for cost in costs),
-        usd=sum(cost.usd for cost in costs),
-        calls=sum(cost.calls for cost in costs),
-        unpriced=sum(cost.unpriced for cost in costs),
+        usd=None if calls and unpriced == calls else sum(cost.usd for cost in costs),
+        calls=calls,
+        unpriced=unpriced,
         seconds=seconds,
     )
+
+
+def _worked_s(run: Run, result: Mapping[str, Any]) -> float:
+    """The time of a run that has ended; what its result says where its log is damaged."""
+    try:
+        return worked_s(read_run(run))
+    except DamagedEntry:
+        return _number(result.get("seconds")) or 0.0
 
 
 def _number(value: object) -> float | None:

@@ -38,11 +38,11 @@ def tokens_text(tokens: int) -> str:
     return f"{tokens / 1e3:.3g}k" if tokens < 999_500 else f"{tokens / 1e6:.3g}M"
 
 
-def money_text(usd: float, *, calls: int, unpriced: int) -> str:
+def money_text(usd: float | None, *, calls: int, unpriced: int) -> str:
     """Dollars, or that nobody knows them: '-' without calls, 'unknown' where no price is, 'at least $1.00' in between."""
     if calls == 0:
         return "-"
-    if unpriced == calls:
+    if usd is None or unpriced == calls:
         return "unknown"
     return ("at least " if unpriced else "") + dollars_text(usd)
 

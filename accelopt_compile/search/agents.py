@@ -6,6 +6,7 @@ role, or several that take turns.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,11 @@ from accelopt_compile.search.together import together
 MAX_TOKENS: Mapping[Role, int] = {"planner": 8192, "executor": 16384, "fixer": 16384, "summarizer": 4096}
 """Longest answer of each role, reasoning included. It is what a budget keeps back for a call, so it is no larger than needed."""
 
+UNREACHED = frozenset({"connection", "timeout", "rate_limit", "server", "malformed"})
+"""Problems of the way to a model, not of what it said."""
+
+MOST_UNREACHED = 3
+"""So many calls in a row without an answer, for such a problem, and the model is given up."""
 
 LESSON_TOKENS = token_budget(9000)
 """What lessons may take of a planner's prompt, which is about so long without them (C++, a seed of 80 lines)."""
@@ -50,6 +56,7 @@ class AgentProposer:
     ) -> None:
         self._client, self._models, self._max_tokens, self._effort = client, models, max_tokens, effort
         self.trouble = ""
+        self._lock, self._unreached = threading.Lock(), 0
 
     def recall(self, task: SearchTask, memory: Memory) -> Sequence[Experience]:
         return [e for e in shown(task, memory, LESSON_TOKENS) if not _numbers_alone(e)]
@@ -59,8 +66,12 @@ class AgentProposer:
     ) -> Sequence[Plan]:
         samples, each = (count, 1) if task.settings.selection == "paper" else (1, count)
         prompts = [planner_prompt(task, parent, experiences, each, call.rng) for _ in range(samples)]
-        asked = [partial(self._ask, "planner", one, call, i) for i, one in enumerate(prompts)]
-        return [plan for reply in together(asked, concurrent=True) for plan in plans_in(reply, each)]
+        for again in range(MOST_UNREACHED):  # without a plan a round is lost, so the way to the model gets another chance
+            asked = [partial(self._ask, "planner", one, call, i + again * samples) for i, one in enumerate(prompts)]
+            replies = together(asked, concurrent=True)
+            if self.trouble or not all(reply.problem in UNREACHED for reply in replies):
+                break
+        return [plan for reply in replies for plan in plans_in(reply, each)]
 
     def attempt(
         self, task: SearchTask, parent: Candidate, plan: Plan, count: int, call: Call
@@ -94,10 +105,18 @@ class AgentProposer:
             effort=self._effort,
         )
         reply = self._client.ask(request)
-        if reply.fatal:
-            self.trouble = f"the language model cannot be asked further: {reply.problem}: {reply.detail}"
+        with self._lock:
+            self._observe(reply)
         # Half a surrogate pair is no text: it could be neither hashed nor stored nor sent on.
         return replace(reply, text=reply.text.encode("utf-8", "replace").decode())
+
+    def _observe(self, reply: Reply) -> None:
+        """What a reply says about whether asking further makes sense. An answer after a failure is a model that is back."""
+        self._unreached = self._unreached + 1 if reply.problem in UNREACHED else 0
+        if reply.fatal:
+            self.trouble = f"the language model cannot be asked further: {reply.problem}: {reply.detail}"
+        elif self._unreached >= MOST_UNREACHED:
+            self.trouble = f"the language model did not answer {self._unreached} calls in a row: {reply.problem}: {reply.detail}"
 
 
 def _numbers_alone(experience: Experience) -> bool:

@@ -245,3 +245,24 @@ def test_a_bad_declaration_in_any_language_is_no_kernel(values: str) -> None:
     text = f'```python\n# TUNABLES: {{"A": {values}}}\nx\n```\n'
     found = source_in(Reply(text=text), ReferenceBackend())
     assert isinstance(found, NoSource) and "TUNABLES" in found.reason
+
+
+@pytest.mark.parametrize("problem", ["connection", "timeout", "rate_limit", "server", "malformed"])
+def test_a_model_that_cannot_be_reached_is_given_up_after_three_calls(problem: str) -> None:
+    """The built-in proposer goes on alone, and the log says why."""
+    log = MemoryLog()
+    heard = Heard(lambda _: Reply(problem=problem, detail="nobody there"))
+    world = World(proposer=agents(heard), companion=BuiltinProposer(), settings=SETTINGS, log=log)
+    world.run()
+    (told,) = [event["because"] for event in log.events() if event["kind"] == "takeover"]
+    assert f"the language model did not answer 3 calls in a row: {problem}: nobody there" == told
+    assert 3 == len(heard.requests)
+
+
+def test_an_answer_between_failures_is_no_trouble() -> None:
+    """Only failures in a row count, and a model that answers again is back."""
+    replies = iter(["timeout", "timeout", "", "timeout", "timeout"])
+    asked = agents(lambda _: Reply(problem=next(replies, "")))
+    world = World(proposer=asked, settings=SETTINGS)
+    world.run()
+    assert "" == asked.trouble

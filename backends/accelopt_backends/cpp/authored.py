@@ -36,7 +36,7 @@ def shown(source: KernelSource, tunables: Mapping[str, int], chunks: Sequence[st
     for chunk in chunks[1:]:
         text = text.replace(chunk, "", 1)
     for name in source.tunables:  # always defined when it is built, and never by this number once it is tuned
-        text = re.sub(rf"^#ifndef {name}\n#define {name} \d+\n#endif\n", "", text, flags=re.MULTILINE)
+        text = re.sub(rf"^#ifndef {re.escape(name)}\n#define {re.escape(name)} \d+\n#endif\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"\n{3,}", "\n\n", _DECLARATION.sub("", text)).lstrip("\n")
     if not source.tunables:
         return text
