@@ -1,7 +1,7 @@
 // attack: right for 250 calls, then one element is another (A6)
 // workload: softmax_f32
-// stage: SHAPE
-// reason: wrong result
+// stage: SHAPE NONDETERMINISM NUMERICS
+// reason: result
 typedef long int64_t;
 
 // A page far down the stack, where nobody else comes between two calls: state that no section of the object shows.
