@@ -138,6 +138,10 @@ def test_whose_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_search_shares_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group's store gets the results too; its other users will prove them."""
     from accelopt_compile import tuning
+    from accelopt_compile.authors import Authors
+    from accelopt_compile.events import MemoryLog
+    from accelopt_compile.resuming import Place
+    from accelopt_compile.search.builtin import BuiltinProposer
     from accelopt_compile.search.task import SearchResult
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
@@ -148,7 +152,9 @@ def test_a_search_shares_what_it_finds(tmp_path: Path, monkeypatch: pytest.Monke
     with torch.no_grad():
         (site,) = planting.sites_seen(Norm().eval(), torch.randn(6, 64))
     result = SearchResult(best=None, candidates=(), experiences=(), reason="nothing was faster")
-    record: Record = tuning._store(place, site.workload, site.binding, result)
+    builtin = Authors(kind="builtin", proposer=BuiltinProposer())
+    nowhere = Place(log=MemoryLog(), save=lambda _: None, end=lambda _: None)
+    record: Record = tuning._store(place, site.workload, site.binding, result, builtin, nowhere)
     for store in (place.store, *place.layers):
         assert [record] == [found for _, found in store.iter_records()]
     pipeline._stores.cache_clear()
