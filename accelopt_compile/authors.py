@@ -72,13 +72,14 @@ def authors_of(settings: Settings, *, calls: Path | None, client: Client | None 
     if kind == "builtin":
         return Authors(kind=kind, proposer=BuiltinProposer())
     from accelopt_compile.llm.prompts import prompt
+    from accelopt_compile.llm.spending import MeteredClient
     from accelopt_compile.search.agents import AgentProposer
 
     models = models_of(settings)
     if without := sorted(role for role, names in models.items() if not names):
         raise InvalidOption(f"no model for the {', '.join(without)}: set model=, or {without[0]}_model=")
     spending = spending_of(settings)
-    metered = _metered(client or server_of(settings), spending)
+    metered = MeteredClient(client or server_of(settings), spending)
     asked = _recorded(metered if tell is None else _Telling(metered, tell), calls, spending, settings)
     return Authors(
         kind=kind,
@@ -135,12 +136,6 @@ def server_of(settings: Settings) -> OpenAIClient:
         concurrency=settings.llm_concurrency,
         seed=settings.seed,
     )
-
-
-def _metered(client: Client, spending: Spending) -> Client:
-    from accelopt_compile.llm.spending import MeteredClient
-
-    return MeteredClient(client, spending)
 
 
 def _recorded(client: Client, calls: Path | None, spending: Spending, settings: Settings) -> Client:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from accelopt_compile.records import Binding, Ref, TensorSpec, Workload, refs_of
+from accelopt_compile.records import Binding, Ref, Workload, bytes_of, refs_of
 from accelopt_compile.signature import Signed
 
-_BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4, "bf16": 2, "f16": 2, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
 _FREE = ("aten.reshape.", "aten.permute.", "aten.expand.", "aten.slice.", "aten.select.", "aten.full.", "prims.iota.")
 _COSTLY = ("exp", "log", "tanh", "erf", "sin", "cos", "pow", "sigmoid", "rsqrt", "sqrt", "div")
 _FLOPS_OF_A_COSTLY_OP = 10
@@ -90,33 +89,25 @@ def _cost(signed: Signed, count: int, machine: Machine) -> Cost:
     )
 
 
-def _bytes(w: Workload, spec: TensorSpec, binding: Binding) -> int:
-    """Bytes of the distinct elements: an expanded dimension counts once."""
-    total = _BYTES[spec.dtype]
-    for size, stride in zip(w.bound_shape(spec, binding), w.bound_strides(spec, binding), strict=True):
-        total *= 1 if stride == 0 else size
-    return total
-
-
 def _io_bytes(w: Workload, binding: Binding) -> int:
     """Each input once (of a table, the rows that are read), each output once."""
     rows: dict[int, int] = {}
     for node in w.nodes:
         if node.op.startswith(_PICKERS) and isinstance(node.args[0], Ref) and node.args[0].kind == "i":
-            rows[node.args[0].index] = rows.get(node.args[0].index, 0) + _bytes(w, node.outputs[0], binding)
-    inputs = sum(min(_bytes(w, spec, binding), rows.get(i, 1 << 62)) for i, spec in enumerate(w.inputs))
-    return inputs + sum(_bytes(w, spec, binding) for spec in w.output_specs)
+            rows[node.args[0].index] = rows.get(node.args[0].index, 0) + bytes_of(node.outputs[0], binding)
+    inputs = sum(min(bytes_of(spec, binding), rows.get(i, 1 << 62)) for i, spec in enumerate(w.inputs))
+    return inputs + sum(bytes_of(spec, binding) for spec in w.output_specs)
 
 
 def _node_bytes(w: Workload, index: int, binding: Mapping[str, int]) -> int:
     node = w.nodes[index]
     if node.op.startswith(_FREE):
         return 0
-    outputs = sum(_bytes(w, spec, binding) for spec in node.outputs)
+    outputs = sum(bytes_of(spec, binding) for spec in node.outputs)
     refs = list(dict.fromkeys(refs_of((*node.args, *(v for _, v in node.kwargs)))))
     if node.op.startswith(_PICKERS):
-        return 2 * outputs + sum(_bytes(w, w.spec_of(r), binding) for r in refs[1:])
-    return outputs + sum(_bytes(w, w.spec_of(r), binding) for r in refs)
+        return 2 * outputs + sum(bytes_of(w.spec_of(r), binding) for r in refs[1:])
+    return outputs + sum(bytes_of(w.spec_of(r), binding) for r in refs)
 
 
 def _node_flops(w: Workload, index: int, binding: Mapping[str, int]) -> int:

@@ -33,7 +33,8 @@ Dim = int | str
 Binding = Mapping[str, int]
 """Values of a workload's symbols."""
 
-DTYPES = ("f64", "f32", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "b8")
+ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
+DTYPES = tuple(ITEM_BYTES)
 
 _SYMBOL = re.compile(r"s\d{1,6}")
 _EXPRESSION = re.compile(r"[s0-9 +\-*/%()]+")
@@ -77,6 +78,12 @@ class TensorSpec:
     dtype: str
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
+
+
+def bytes_of(spec: TensorSpec, binding: Binding) -> int:
+    """Bytes of a tensor's distinct elements: an expanded dimension counts once."""
+    sizes = (evaluate_dim(size, binding) for size, stride in zip(spec.shape, spec.strides, strict=True) if stride != 0)
+    return ITEM_BYTES[spec.dtype] * math.prod(sizes)
 
 
 @dataclass(frozen=True)

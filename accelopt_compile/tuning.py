@@ -76,19 +76,20 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
     keeps what there is and goes on to the caller."""
     started = time.monotonic()
     try:
-        with _place(bench, workload, binding) as place:
-            return _tuned(bench, workload, binding, budget, place)
+        task = _task(bench, workload, binding)
+        with _place(bench, task) as place:
+            return _tuned(bench, task, budget, place)
     except AccelOptError as failure:
         return Tuned(record=None, reason=said_once(f"search failed: {failure}"), seconds=time.monotonic() - started)
 
 
-def _tuned(bench: Bench, workload: Workload, binding: Binding, budget: Budget, place: Place) -> Tuned:
-    started = time.monotonic()
+def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tuned:
+    started, workload, binding = time.monotonic(), task.workload, task.binding
     authors = authors_of(bench.settings, calls=place.calls, tell=bench.watch)
     if bench.watch is not None and place.run is not None:
         _retold(place, bench.watch)
     try:
-        result = _search(bench, _told(_task(bench, workload, binding), place), authors, budget, place)
+        result = _search(bench, _told(task, place), authors, budget, place)
     except SearchInterrupted as interrupt:
         found = interrupt.result
         record = None if found.best is None else _store(bench, workload, binding, found, authors, place)
@@ -114,8 +115,8 @@ def _retold(place: Place, watch: Callable[[Event], None]) -> None:
         watch({**told_of(call.request, call.reply), "before": True})
 
 
-def _place(bench: Bench, workload: Workload, binding: Binding) -> contextlib.AbstractContextManager[Place]:
-    task, settings = _task(bench, workload, binding), bench.settings
+def _place(bench: Bench, task: SearchTask) -> contextlib.AbstractContextManager[Place]:
+    settings, workload, binding = bench.settings, task.workload, task.binding
     kind = kind_of_authors(settings)
     about = {"environment": dict(bench.environment), "settings": asdict(task.settings)}
     if kind == "builtin" and not bench.keep:

@@ -63,3 +63,9 @@ def said_once(reason: str) -> str:
         if bare not in [k.rstrip(":;") for k in kept]:
             kept.append(clause)
     return " ".join(kept).rstrip(":;")
+
+
+def shortened(text: str, limit: int = 300) -> str:
+    """The text in one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accelopt_compile.cli.output import Output, binding_text, human_us
+from accelopt_compile.wording import shortened
 
 
 def show_regions(out: Output, regions: Sequence[Mapping[str, Any]]) -> None:
@@ -15,13 +16,9 @@ def show_regions(out: Output, regions: Sequence[Mapping[str, Any]]) -> None:
     for region in sorted(regions, key=lambda r: (order[r["outcome"]], -r["speedup"])):
         times = f"{human_us(region['baseline_us'])} -> {human_us(region['kernel_us'])}" if region["kernel_us"] else ""
         gain = f"{region['speedup']:.2f}x" if region["speedup"] else ""
-        names = shortened(region["operators"])
+        names = shortened(region["operators"], 60)
         rows.append([region["outcome"], gain, times, region["count"], binding_text(region["binding"]), names, region["reason"]])
     if rows:
         out.table(["outcome", "speedup", "baseline -> kernel", "places", "sizes", "operators", "why not"], rows, title="regions")
     counts = {name: sum(r["outcome"] == name for r in regions) for name in order}
     out.line(", ".join(f"{n} {name}" for name, n in counts.items() if n) or "no region was found", level=0)
-
-
-def shortened(text: str, limit: int = 60) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."

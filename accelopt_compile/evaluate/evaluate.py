@@ -33,11 +33,10 @@ from accelopt_compile.records import (
     Timing,
     Verdict,
     Workload,
-    evaluate_dim,
+    bytes_of,
 )
 
 Effort = Literal["quick", "full"]
-ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
 
 
 class Evaluator:
@@ -161,7 +160,7 @@ class Evaluator:
 
     def _implausible(self, timing: Timing) -> Rejected | None:
         """A kernel faster than the device allows did not do the work. Only for data that no cache can hold."""
-        touched = sum(self._bytes(s) for s in (*self.workload.inputs, *self.workload.output_specs))
+        touched = sum(bytes_of(s, self.binding) for s in (*self.workload.inputs, *self.workload.output_specs))
         if touched < 4 * _last_level_cache_bytes():
             return None
         roofline = self._backend.roofline(self.workload, self.binding, self.threads)
@@ -171,13 +170,6 @@ class Evaluator:
             f"{timing.kernel_us:.0f} us is less than the device needs ({1e6 * roofline.seconds:.0f} us, {roofline.bound} bound)"
         )
         return Rejected(stage=Stage.CHEAT, reason=reason)
-
-    def _bytes(self, spec: Any) -> int:
-        span = 1
-        for dim, stride in zip(spec.shape, spec.strides, strict=True):
-            if stride != 0:
-                span *= evaluate_dim(dim, self.binding)
-        return span * ITEM_BYTES[spec.dtype]
 
 
 @contextlib.contextmanager

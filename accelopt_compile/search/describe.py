@@ -5,16 +5,30 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from typing import Any
 
-from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, evaluate_dim
+from accelopt_compile.llm.prompts import front_matter
+from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, bytes_of
 from accelopt_compile.reference import reference_source
-from accelopt_compile.search.memory import shortened
 from accelopt_compile.search.task import SearchTask
+from accelopt_compile.wording import shortened
 
-ITEM_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
 _TRIED_SHOWN = 10
 _PLAN_SHOWN = 700
 _COUNTS = ("instructions", "zmm", "ymm", "fma", "divisions", "gathers", "spills")
+
+
+def common(task: SearchTask) -> dict[str, Any]:
+    """What every author of kernels reads: the language, its facts and rules, the machine, the workload, how code is fenced."""
+    guide = task.backend.guide()
+    return {
+        "language": guide.language,
+        "facts": front_matter("facts", guide.facts)[1].strip(),
+        "writing": front_matter("writing", guide.writing)[1].strip(),
+        "machine": task.told_machine(),
+        "workload": workload_text(task),
+        "fence": guide.fences[0],
+    }
 
 
 def workload_text(task: SearchTask) -> str:
@@ -83,14 +97,7 @@ def with_lines(told: str, text: str) -> str:
 
 def bytes_once(workload: Workload, binding: Mapping[str, int]) -> int:
     """Bytes of all inputs and outputs, each counted once."""
-    return sum(_bytes(spec, binding) for spec in (*workload.inputs, *workload.output_specs))
-
-
-def _bytes(spec: TensorSpec, binding: Mapping[str, int]) -> int:
-    count = ITEM_BYTES[spec.dtype]
-    for size, stride in zip(spec.shape, spec.strides, strict=True):
-        count *= 1 if stride == 0 else evaluate_dim(size, binding)
-    return count
+    return sum(bytes_of(spec, binding) for spec in (*workload.inputs, *workload.output_specs))
 
 
 def _tensor(name: str, spec: TensorSpec) -> str:

@@ -5,23 +5,17 @@ from __future__ import annotations
 from accelopt_backends.base import Backend
 from accelopt_compile.llm.client import Reply
 from accelopt_compile.llm.extract import Missing, code_block
-from accelopt_compile.llm.prompts import front_matter, prompt
+from accelopt_compile.llm.prompts import prompt
 from accelopt_compile.records import Candidate, KernelSource, Plan
-from accelopt_compile.search.describe import workload_text
+from accelopt_compile.search.describe import common
 from accelopt_compile.search.proposer import NoSource
 from accelopt_compile.search.task import SearchTask
 
 
 def executor_prompt(task: SearchTask, parent: Candidate, plan: Plan) -> tuple[str, str]:
     """(system, user) that ask for one kernel."""
-    guide = task.backend.guide()
     return prompt("executor").render(
-        language=guide.language,
-        facts=front_matter("facts", guide.facts)[1].strip(),
-        writing=front_matter("writing", guide.writing)[1].strip(),
-        machine=task.told_machine(),
-        workload=workload_text(task),
-        fence=guide.fences[0],
+        **common(task),
         kernel=task.backend.shown(parent.source, parent.tunables).strip(),
         plan=plan.text,
     )

@@ -19,7 +19,7 @@ from accelopt_compile.search.expand import Expander, Expansion, warm_starts
 from accelopt_compile.search.memory import Memory, placed, proven_configurations, winner_experience
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.recorded import RecordedProposer, Thinking
-from accelopt_compile.search.selection import BELIEVED, Group, elitist_beam, paper_beam, speed, teaching_pairs
+from accelopt_compile.search.selection import BELIEVED, Group, elitist_beam, fastest_texts, paper_beam, speed, teaching_pairs
 from accelopt_compile.search.state import SearchState, experience_json
 from accelopt_compile.search.stopping import decide, stop_reason, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried
@@ -251,8 +251,7 @@ class _Run:
 
     def _rendered(self) -> tuple[Candidate, ...]:
         """The fastest kernels that templates rendered: those that a grammar can change."""
-        own = sorted((c for c in self.candidates if c.source.origin in ("seed", "mutation")), key=lambda c: (-speed(c), c.id))
-        return tuple({c.source.digest: c for c in reversed(own)}.values())[::-1][: self.settings.beam_width]
+        return fastest_texts((c for c in self.candidates if c.source.rendered), self.settings.beam_width)
 
     def _settle(self, expander: Expander, parents: tuple[Candidate, ...], expansions: list[Expansion]) -> None:
         """Choose the next beam, tune those of it whose numbers nobody has searched, choose again."""

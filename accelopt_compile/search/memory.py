@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan
 from accelopt_compile.search.selection import HELPED, relative
 from accelopt_compile.search.task import SearchTask
+from accelopt_compile.wording import shortened
 
 PRIOR_SHOWN = 64
 """Experiences of earlier runs that are recalled at most."""
@@ -229,9 +230,3 @@ def placed(lesson: Experience, *, slow: Candidate, fast: Candidate, plan: Plan |
     }
     told = {"plan": shortened(plan.text, 2000)} if plan is not None else {}
     return replace(lesson, origin={**lesson.origin, **told, **facts})
-
-
-def shortened(text: str, limit: int = 300) -> str:
-    """The text in one line of at most `limit` characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: limit - 3] + "..."

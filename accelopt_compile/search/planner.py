@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from accelopt_compile.llm.client import Reply
 from accelopt_compile.llm.extract import json_object
-from accelopt_compile.llm.prompts import front_matter, prompt
+from accelopt_compile.llm.prompts import prompt
 from accelopt_compile.records import Candidate, Experience, Plan
-from accelopt_compile.search.describe import profile_lines, tried_lines, workload_text
+from accelopt_compile.search.describe import common, profile_lines, tried_lines
 from accelopt_compile.search.task import SearchTask
 
 PLAN_AT_MOST = 4000
@@ -20,15 +20,9 @@ def planner_prompt(
     task: SearchTask, parent: Candidate, experiences: Sequence[Experience], count: int, rng: random.Random
 ) -> tuple[str, str]:
     """(system, user) that ask for `count` plans."""
-    guide = task.backend.guide()
     return prompt("planner").render(
-        language=guide.language,
-        facts=front_matter("facts", guide.facts)[1].strip(),
-        writing=front_matter("writing", guide.writing)[1].strip(),
-        machine=task.told_machine(),
         lessons=[e.lesson for e in experiences if e.lesson],
-        workload=workload_text(task),
-        fence=guide.fences[0],
+        **common(task),
         kernel=task.backend.shown(parent.source, parent.tunables).strip(),
         profile=profile_lines(task, parent, rng),
         tried=tried_lines(task, parent) if task.settings.selection != "paper" else [],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accelopt_compile.records import Candidate, Plan
@@ -52,11 +52,15 @@ def relative(child: Candidate, parent: Candidate) -> float:
 def elitist_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:
     """The `width` fastest of the parents and of each group's fastest kernel, each text once, at its best numbers: two
     tunings of one text would be expanded into the same plans. Ties go to the older one."""
-    pool = [*parents, *(fastest for group in groups if (fastest := group.fastest) is not None)]
-    texts: dict[str, Candidate] = {}
-    for candidate in sorted(pool, key=lambda c: (-speed(c), c.id)):
-        texts.setdefault(candidate.source.digest, candidate)
-    return tuple(texts.values())[:width]
+    return fastest_texts([*parents, *(fastest for group in groups if (fastest := group.fastest) is not None)], width)
+
+
+def fastest_texts(candidates: Iterable[Candidate], count: int) -> tuple[Candidate, ...]:
+    """The `count` fastest kernels of different source text, each at its best numbers; ties go to the older one."""
+    by_text: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda c: (-speed(c), c.id)):
+        by_text.setdefault(candidate.source.digest, candidate)
+    return tuple(by_text.values())[:count]
 
 
 def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt_compile.records import Accepted, Candidate, Rejected
-from accelopt_compile.search.selection import speed
+from accelopt_compile.search.selection import fastest_texts, speed
 from accelopt_compile.search.task import SearchSettings
 from accelopt_compile.search.trials import Duplicate, Trials
 from accelopt_compile.wording import is_or_are, plural
@@ -45,14 +45,6 @@ class Final:
     because: str = ""
 
 
-def finalists(candidates: Sequence[Candidate], count: int) -> tuple[Candidate, ...]:
-    """The `count` fastest kernels of different source text: tuned copies of one text share its faults."""
-    by_text: dict[str, Candidate] = {}
-    for candidate in sorted(candidates, key=lambda c: (-speed(c), c.id)):
-        by_text.setdefault(candidate.source.digest, candidate)
-    return tuple(by_text.values())[:count]
-
-
 def decide(
     candidates: Sequence[Candidate],
     settings: SearchSettings,
@@ -62,7 +54,7 @@ def decide(
     """Evaluate the fastest kernels in full, best first, until one wins. `report` is told each full verdict at once, so
     that an interruption loses nothing."""
     because = ""
-    for candidate in finalists(candidates, settings.finalists):
+    for candidate in fastest_texts(candidates, settings.finalists):  # tuned copies of one text share its faults
         timing = candidate.verdict.timing
         if timing.high < _NO_CHANCE:
             because = because or f"the best kernel runs at {timing.speedup:.2f}x the baseline"

@@ -126,7 +126,9 @@ def test_a_line_of_four_hundred_generations_is_drawn(tmp_path: Path) -> None:
         )
         for n in range(400)
     )
-    Page(render(Report(**{**vars(report), "steps": steps})))
+    page = render(Report(**{**vars(report), "steps": steps}))
+    Page(page)
+    assert all(f"plan {n}" in page for n in (0, 200, 399))
 
 
 def test_words_for_numbers() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from accelopt_compile.records import Candidate, Experience
-from accelopt_compile.search.memory import filled, shortened
+from accelopt_compile.search.memory import filled
 from accelopt_compile.search.proposer import TeachingPair
 from accelopt_compile.search.task import SearchTask
+from accelopt_compile.wording import shortened
 
 
 def lesson_of(task: SearchTask, pair: TeachingPair) -> Experience | None:

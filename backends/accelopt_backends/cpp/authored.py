@@ -57,9 +57,16 @@ def written(text: str, chunks: Sequence[str] | None = None) -> KernelSource:
 
 def guide(machine: Sequence[str]) -> Guide:
     """The language for authors; its texts are files beside this one."""
+    facts, writing = _guide_texts()
+    return Guide(language="C++", fences=("cpp", "c++", "cc", "cxx", "c"), facts=facts, writing=writing, machine=tuple(machine))
+
+
+@lru_cache(maxsize=1)
+def _guide_texts() -> tuple[str, str]:
+    """`facts` and `writing`: asked for with every prompt and every answer."""
     folder = resources.files("accelopt_backends.cpp").joinpath("guide")
     facts, writing = (folder.joinpath(f"{name}.md").read_text(encoding="utf-8") for name in ("facts", "writing"))
-    return Guide(language="C++", fences=("cpp", "c++", "cc", "cxx", "c"), facts=facts, writing=writing, machine=tuple(machine))
+    return facts, writing
 
 
 def _declared(text: str) -> dict[str, tuple[int, ...]]:

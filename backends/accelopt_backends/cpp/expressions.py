@@ -75,7 +75,6 @@ STORED = {
     "u8": "unsigned char",
     "b8": "b8",
 }
-SIZEOF = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b8": 1}
 
 
 def literal(value: object, lane: str) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape, mergeable, pass_levels, pass_of, row_level
-from accelopt_backends.cpp.expressions import SCALAR, SIZEOF, STORED, VECTOR
+from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
 from accelopt_backends.cpp.nests import Nest, Store, atoms_of, reduced_atoms
 from accelopt_backends.cpp.pull import NeedsSegments, Segment, canonical
 from accelopt_backends.cpp.values import Graph, Val
+from accelopt_compile.records import ITEM_BYTES
 
 INIT = {
     ("sum", "f"): "0.0f",
@@ -410,7 +411,7 @@ class NestText:
         size = ONE
         for s in spec.shape:
             size = size * mono(s)
-        return f"{size.c()} * {SIZEOF[spec.dtype]} > STREAM_BYTES"
+        return f"{size.c()} * {ITEM_BYTES[spec.dtype]} > STREAM_BYTES"
 
     def row_roots(self) -> None:
         w, nest = self.w, self.nest

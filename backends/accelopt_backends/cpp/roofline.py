@@ -8,17 +8,15 @@ never too strict: stores cost more than the loads that are measured.
 from __future__ import annotations
 
 import ctypes
-import math
 import tempfile
 import time
 from dataclasses import dataclass
 from functools import lru_cache
 
 from accelopt_backends.base import Roofline
-from accelopt_backends.cpp.expressions import SIZEOF
 from accelopt_backends.cpp.toolchain import compile_shared
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
-from accelopt_compile.records import Binding, Workload, evaluate_dim
+from accelopt_compile.records import Binding, Workload, bytes_of, evaluate_dim
 
 _PROBE = """
 typedef float v __attribute__((vector_size(64), aligned(4), may_alias));
@@ -91,10 +89,7 @@ def _timed(function: ctypes._NamedFuncPointer, memory: ctypes.Array[ctypes.c_flo
 def roofline(workload: Workload, binding: Binding, threads: int) -> Roofline:
     """Seconds that neither memory nor arithmetic can beat, and which of them binds."""
     peak = peaks()
-    touched = sum(
-        SIZEOF[s.dtype] * math.prod(evaluate_dim(d, binding) for d, stride in zip(s.shape, s.strides, strict=True) if stride != 0)
-        for s in [*_read_whole(workload), *workload.output_specs]
-    )
+    touched = sum(bytes_of(s, binding) for s in [*_read_whole(workload), *workload.output_specs])
     memory = touched / (peak.bandwidth(touched) * threads)
     compute = attention_flops(workload, binding) / (peak.flops * threads)
     return Roofline(seconds=max(memory, compute), bound="memory" if memory >= compute else "compute")
