@@ -10,7 +10,7 @@ from typing import Any
 
 from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
 from accelopt_backends.cpp import screening, toolchain
-from accelopt_backends.cpp.affine import Unsupported
+from accelopt_backends.loops.affine import Unsupported
 from accelopt_compile.errors import ObjectRefused, ToolchainMissing
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
 

@@ -12,12 +12,12 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
-from accelopt_backends.cpp.nests import Nest, Store, atoms_of, dependencies
-from accelopt_backends.cpp.pull import Index, Segment, canonical, narrow, resolve
-from accelopt_backends.cpp.shortcuts import shortcut
-from accelopt_backends.cpp.values import Graph, Val
+from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
+from accelopt_backends.loops.nests import Nest, Store, atoms_of, dependencies
+from accelopt_backends.loops.pull import Index, Segment, canonical, narrow, resolve
+from accelopt_backends.loops.shortcuts import shortcut
+from accelopt_backends.loops.values import Graph, Val
 
 Key = tuple[int, Index]
 LEVELS = ("row", "inner", "body")

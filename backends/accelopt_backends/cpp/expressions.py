@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from importlib import resources
 
-from accelopt_backends.cpp.affine import Unsupported
+from accelopt_backends.loops.affine import Unsupported
 
 # name -> (text with {0}, {1}, {2}; prelude section or ""; costs as much as a division or more)
 POINT: dict[str, tuple[str, str, bool]] = {

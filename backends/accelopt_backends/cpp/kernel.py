@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from accelopt_backends.cpp.affine import Unsupported
 from accelopt_backends.cpp.expressions import STORED, closure, prelude
 from accelopt_backends.cpp.nest_text import Choices, write_nest
-from accelopt_backends.cpp.nests import Nest, dependencies, schedule
-from accelopt_backends.cpp.values import Graph, Val
+from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.nests import Nest, dependencies, schedule
+from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import KernelSource, Workload
 
 TUNABLES: dict[str, tuple[int, ...]] = {

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accelopt_backends.cpp.affine import Unsupported
 from accelopt_backends.cpp.attention_views import (
     RESHAPES,
     SAME,
@@ -25,6 +24,7 @@ from accelopt_backends.cpp.attention_views import (
     view_of,
 )
 from accelopt_backends.cpp.expressions import literal, point_text
+from accelopt_backends.loops.affine import Unsupported
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Dim, Node, Ref, Workload, evaluate_dim
 

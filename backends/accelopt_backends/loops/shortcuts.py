@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt_backends.cpp.values import Val
+from accelopt_backends.loops.values import Val
 
 
 def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from accelopt_backends.cpp.affine import Unsupported
-from accelopt_backends.cpp.values import Graph, Val, static_count
+from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.values import Graph, Val, static_count
 
 
 @dataclass(frozen=True, eq=False)

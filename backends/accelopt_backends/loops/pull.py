@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from accelopt_backends.cpp.affine import ONE, Affine, Mono, Unsupported, divmod_affine
-from accelopt_backends.cpp.values import Val
+from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, divmod_affine
+from accelopt_backends.loops.values import Val
 
 Index = tuple[Affine, ...]
 

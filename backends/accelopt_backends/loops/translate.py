@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accelopt_backends.cpp.affine import ONE, Mono, Unsupported, mono
-from accelopt_backends.cpp.values import FLOATS, Graph, Val, lane_of
+from accelopt_backends.loops.affine import ONE, Mono, Unsupported, mono
+from accelopt_backends.loops.values import FLOATS, Graph, Val, lane_of
 from accelopt_compile.records import Arg, DtypeArg, Node, Ref, SymbolArg
 
 Result = Sequence[Val | None]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accelopt_backends.cpp.affine import ONE, Mono, Unsupported, mono
+from accelopt_backends.loops.affine import ONE, Mono, Unsupported, mono
 from accelopt_compile.records import Arg, DtypeArg, Node, Ref, SymbolArg, Workload
 
 FLOATS = ("f32", "bf16", "f16")
@@ -63,7 +63,7 @@ class Graph:
         self.inputs = [self._input(k) for k in range(len(workload.inputs))]
         if workload.aliases:
             self._walk_together()
-        from accelopt_backends.cpp.translate import translate
+        from accelopt_backends.loops.translate import translate
 
         for index, node in enumerate(workload.nodes):
             results = translate(self, node)
