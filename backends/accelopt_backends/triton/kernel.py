@@ -13,8 +13,7 @@ from accelopt_backends.triton.source import parse
 from accelopt_compile.records import KernelSource, Workload
 
 GRAMMAR: dict[str, tuple[str, ...]] = {
-    "rows": ("whole", "looped"),
-    "moments": ("two_pass",),
+    "rows": ("whole", "looped", "online"),
 }
 
 MOST_TILE = 32768
@@ -23,7 +22,7 @@ MOST_TILE = 32768
 
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
-    graph = Graph(workload, moments=structure.get("moments", "two_pass"))
+    graph = Graph(workload, moments="two_pass")
     nests = schedule(graph)
     launches: list[KernelText] = []
     done: frozenset[Val] = frozenset()
@@ -31,7 +30,7 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
         suffix = "" if not launches else f"_{number + 1}"
         exports = _exports(nests, number)
         if nest.reductions or nest.stores:
-            row = RowKernel(graph, nest, f"rows{suffix}", done, exports, looped=structure.get("rows") == "looped")
+            row = RowKernel(graph, nest, f"rows{suffix}", done, exports, rows=structure.get("rows", "whole"))
             launches.append(row.text())
         done = done | set(nest.reductions)
         for place, group in enumerate(groups(nest)):
@@ -46,12 +45,11 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
 
 def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
     """Structural choices that change this workload's text, default first."""
-    default = render(workload, {}).text
     chosen = {}
     for name, values in GRAMMAR.items():
-        kept = [values[0], *(v for v in values[1:] if render(workload, {name: v}).text != default)]
-        if len(kept) > 1:
-            chosen[name] = tuple(kept)
+        texts = {render(workload, {name: value}).text: value for value in reversed(values)}
+        if len(texts) > 1:
+            chosen[name] = tuple(value for value in values if value in texts.values())
     return chosen
 
 
