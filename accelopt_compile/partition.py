@@ -266,14 +266,18 @@ class _Partitioner:
                 if all((s in rim or s not in inside) and self.kind[s] is not Kind.CONST for s in sources):
                     rim[node] = None
         for node in reversed(rim):
-            bare = packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes)
+            bare = self._regroups(node) and not any(s in inside for s in node.all_input_nodes)
             if bare or any(user not in inside for user in node.users):
                 inside.discard(node)
         for node in rim:  # what is bare now
-            movable = packet_name(node) in RESHAPES or self.kind[node] is Kind.ITEM
+            movable = self._regroups(node) or self.kind[node] is Kind.ITEM
             if node in inside and movable and not any(s in inside for s in node.all_input_nodes):
                 inside.discard(node)
         return [node for node in members if node in inside]
+
+    def _regroups(self, node: Node) -> bool:
+        """Whether a leading view may stay outside: one that only regroups, but for a product's rows (see products.py)."""
+        return packet_name(node) in RESHAPES and not any(self.kind[user] is Kind.GEMM for user in node.users)
 
     def _users_of_unit(self, node: Node) -> list[Node]:
         unit = set(self._unit(node))

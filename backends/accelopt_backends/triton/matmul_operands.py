@@ -68,10 +68,11 @@ class Statistics:
     def name(self, val: Val, index: Index) -> str:
         key = (val.id, index)
         if key not in self.found:
-            self.found[key] = self._written(val, index, f"row{len(self.found) + 1}")
+            written = self._written(val, index)  # may need others, which come before it
+            self.found[key] = written
         return self.found[key].name
 
-    def _written(self, val: Val, index: Index, name: str) -> Statistic:
+    def _written(self, val: Val, index: Index) -> Statistic:
         kind, over, keep = val.data
         if (kind, val.args[0].lane) not in NEUTRAL or val.args[0].lane != "f":
             raise Unsupported(f"{kind} of an operand's rows")
@@ -87,6 +88,7 @@ class Statistics:
         w = OperandWriter(self.problem, self, (_batch(self.problem), _rows(self.problem), Axis("k", atoms, COLUMNS, "mk")))
         x = w.value(operand, tuple(place))
         w.outer.append(f"return tl.where(mk, {w.whole(x)}, {NEUTRAL[kind, 'f']})")
+        name = f"row{len(self.found) + 1}"
         length = total(self.problem.graph, atoms)
         function = w.function(f"{name}_of", f"A tile of what {name} is the {kind} of")
         return Statistic(name=name, kind=str(kind), length=length, operand=function)
@@ -137,7 +139,7 @@ class OperandWriter(TileWriter):
             size = self.bounds.get(atom, ONE)
             near = not m.symbols and not size.symbols and m.coef * size.coef < NEAR
             name = atom if near else f"{atom}.to(tl.int64)"
-            parts.append((len(self.scope.get(atom, NONE)), name if m.is_one else f"{name} * {m.c()}"))
+            parts.append((1 if 1 in self.scope.get(atom, NONE) else 0, name if m.is_one else f"{name} * {m.c()}"))
         if form.const:
             parts.append((0, str(form.const)))
         return " + ".join(text for _, text in sorted(parts, key=lambda p: p[0])) or "0"
