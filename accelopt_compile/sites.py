@@ -46,14 +46,16 @@ class Site:
         return choice(self.workload.digest, self.binding)
 
 
-def sites_of(gm: GraphModule, example_inputs: Sequence[Any], *, device: str = "cpu") -> tuple[list[Site], dict[str, int]]:
+def sites_of(
+    gm: GraphModule, example_inputs: Sequence[Any], *, gemm_budget: int = 0, device: str = "cpu"
+) -> tuple[list[Site], dict[str, int]]:
     """The distinct regions on `device` ("cpu", "cuda") of all graphs that Inductor would compile for `gm`, hottest first; and
     how many nodes no region holds, by reason."""
     found: dict[Choice, Site] = {}
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
-        parts = partition(captured.graph)
+        parts = partition(captured.graph, gemm_budget=gemm_budget)
         refused.update(parts.refused.values())
         whole = [(region, signature_of(region, device=device)) for region in parts.regions]
         updates = updates_of(whole)
