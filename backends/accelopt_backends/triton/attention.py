@@ -84,7 +84,7 @@ def _blocks(t: Mapping[str, int]) -> list[tuple[int, int, int]]:
 
 
 def _constant(text: str, name: str) -> int:
-    found = re.search(rf"^{name}: tl\.constexpr = (\d+)$", text, re.MULTILINE)
+    found = re.search(rf"^{name} = tl\.constexpr\((\d+)\)$", text, re.MULTILINE)
     assert found is not None
     return int(found[1])
 
@@ -123,5 +123,5 @@ def _tunables(problem: Problem, split: bool) -> dict[str, tuple[int, ...]]:
     block = min(fitting, 64 if large else 128)
     others = tuple(n for n in (64, 128, 32, 16) if n != block)
     found = {"BLOCK_M": (block, *others), "BLOCK_N": (32, 64, 16) if large else (64, 32, 128)}
-    found |= {"WARPS": (4, 8, 2), "STAGES": (2, 1, 3, 4)}
+    found |= {"WARPS": (8, 4, 2) if (problem.dim > 64 or problem.dtype == "f32") and block > 32 else (4, 8, 2), "STAGES": (2, 1, 3, 4)}
     return found | ({"SPLITS": (8, 4, 16, 32, 2)} if split else {})

@@ -159,7 +159,7 @@ def _head(problem: Problem, names: Names) -> str:
     what = "gradients of attention" if problem.backward else "attention: out = softmax(q k^T * scale + mask) v"
     lines = [f'"""{what[0].upper()}{what[1:]}, for every batch and head. Written by the seed."""', "", "import triton"]
     lines += ["import triton.language as tl", ""]
-    lines += [f"{name}: tl.constexpr = {value}" for name, value in (constants | dict(names.constants)).items()]
+    lines += [f"{name} = tl.constexpr({value})" for name, value in (constants | dict(names.constants)).items()]
     return "\n".join(lines) + "\n\n\n"
 
 
