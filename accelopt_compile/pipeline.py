@@ -99,11 +99,7 @@ def bench_for(settings: Settings) -> Bench:
     """The store and the backend of these settings, on this machine. Raises ToolchainMissing where no backend works."""
     why = []
     for name in AUTOMATIC if settings.backend == "auto" else (settings.backend,):
-        try:
-            backend = backend_named(name, settings.target)
-        except ValueError as failure:
-            why.append(str(failure))
-            continue
+        backend = backend_named(name, settings.target)
         ready = backend.probe()
         if isinstance(ready, Missing):
             why.append(f"{name}: {ready.why}; {ready.how}")

@@ -31,19 +31,17 @@ def classes() -> dict[str, str]:
 
 
 def backend_named(name: str, target: str = "") -> Backend:
-    """The backend of this language, for the device that is here or for `target`. Raises KeyError for a name that is none,
-    ValueError where the language cannot prepare for a device that is not here."""
+    """The backend of this language, for the device that is here or, where the language can prepare for another one, for
+    `target`: its `probe` says which. Raises KeyError for a name that is none."""
     return backend_at(classes()[name] + (f"@{target}" if target else ""))
 
 
 def backend_at(address: str) -> Backend:
-    """The backend of an address. Raises ValueError where its class takes no target."""
+    """The backend of an address."""
     place, _, target = address.partition("@")
     module, _, attribute = place.partition(":")
     made = getattr(importlib.import_module(module), attribute)
-    if target and not _takes_target(made):
-        raise ValueError(f"{made.name} makes kernels for the device that is here, not for {target}")
-    backend: Backend = made(target) if target else made()
+    backend: Backend = made(target) if target and _takes_target(made) else made()
     return backend
 
 
