@@ -46,7 +46,7 @@ def written(text: str) -> KernelSource:
         raise ValueError(f"{len(tunables)} tunables; at most {MOST_TUNABLES}")
     for name in tunables:
         if not TUNABLE.fullmatch(name):
-            raise ValueError(f"the tunable {name[:40]!a}: a name has capitals, digits and _, at most 40")
+            raise ValueError(f"the tunable {name[:40]!a}: a name has letters, digits and _, a capital first, at most 40")
     return KernelSource(language="triton", text=whole, tunables=dict(tunables), origin="llm")
 
 

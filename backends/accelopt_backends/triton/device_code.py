@@ -280,7 +280,9 @@ class _Body:
     def _call(self, node: ast.Call) -> Iterator[Found]:
         name = dotted(node.func)
         base, _, rest = name.partition(".")
-        if isinstance(node.func, ast.Attribute) and base not in ("tl", "triton"):
+        if base and base not in self._local | self._scope.constants | self._scope.functions | BUILTINS | {"tl"}:
+            yield node.lineno, f"a call of {name[:80]}", _call_hint(name)
+        elif isinstance(node.func, ast.Attribute) and base != "tl":
             if node.func.attr not in METHODS:
                 yield node.lineno, f"the method .{node.func.attr[:64]}", "use .to(dtype), or the function of tl"
                 return
@@ -296,7 +298,8 @@ class _Body:
         elif name in BUILTINS:
             yield from self._arguments(node, frozenset())
         else:
-            yield node.lineno, f"a call of {name[:80] or 'an expression'}", _call_hint(name)
+            below = [] if name else list(self._value(node.func))
+            yield from below or [(node.lineno, f"a call of {name[:80] or 'an expression'}", _call_hint(name))]
 
     def _language(self, node: ast.Call, name: str) -> Iterator[Found]:
         if name == "dot":
@@ -344,7 +347,9 @@ def _call_hint(name: str) -> str:
     if name.startswith("tl.atomic"):
         return "two runs must agree bit for bit: write parts to scratch memory and add them up in a second launch"
     if name.startswith(("tl.extra", "tl.inline_asm", "tl.math")):
-        return "write it with tl.exp, tl.log, tl.erf and the like: tanh(x) is 2 * tl.sigmoid(2 * x) - 1"
+        return "write it with tl.exp, tl.log, tl.erf and the like, in a @triton.jit function of this file"
+    if name.startswith("triton."):
+        return "use tl.cdiv; powers of two are worked out in the host function"
     if name in ("int", "bool", "abs", "round", "len", "sum", "pow"):
         return "use .to(tl.int32), tl.abs, tl.sum and the like"
     return _EXPRESSIONS

@@ -12,7 +12,7 @@ from accelopt_backends.triton.device_code import Found, dotted, named_badly
 from accelopt_backends.triton.source import INTERPRETED, Assign, Launch, Leave, Program, Scratch, Step
 from accelopt_backends.triton.stores import stored
 
-TUNABLE = re.compile(r"[A-Z][A-Z0-9_]{0,39}")
+TUNABLE = re.compile(r"[A-Z][A-Za-z0-9_]{0,39}")
 MOST_TUNABLES = 16
 MOST_WARPS, MOST_STAGES, MOST_CTAS = 32, 16, 16
 
@@ -37,7 +37,7 @@ def _signature(program: Program, line: int) -> Iterator[Found]:
         yield line, "the sizes are not s0, s1, ...", "name them as the workload does, in its order"
     for name in program.tunables:
         if not TUNABLE.fullmatch(name) or name == INTERPRETED:
-            yield line, f"a tunable named {name[:40]!a}", "capitals, digits and _, at most 40"
+            yield line, f"a tunable named {name[:40]!a}", "letters, digits and _, a capital first, at most 40"
     if len(program.tunables) > MOST_TUNABLES:
         yield line, f"{len(program.tunables)} tunables", f"at most {MOST_TUNABLES}"
 
