@@ -1,7 +1,7 @@
 # attack: always declines
 # workload: strided
 # stage: RUN
-# reason: declined
+# reason: the kernel returned 1
 import triton
 import triton.language as tl
 

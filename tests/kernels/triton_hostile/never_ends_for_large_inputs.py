@@ -1,7 +1,7 @@
 # attack: a loop that ends for ordinary inputs only (G7)
 # workload: strided
 # stage: TIMEOUT
-# reason: longer than
+# reason: no answer within the time limit
 import triton
 import triton.language as tl
 

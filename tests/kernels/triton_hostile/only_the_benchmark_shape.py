@@ -1,6 +1,6 @@
 # attack: computes the rows of the measured size only (D-1)
 # workload: strided
-# stage: NUMERICS
+# stage: SHAPE
 # reason: wrong result on
 import triton
 import triton.language as tl
