@@ -30,6 +30,8 @@ DTYPES = ("f32", "bf16", "f16")
 KINDS = ("llama", "gpt2", "bert", "t5", "moe", "vit", "resnet", "optimizer", "nkibench")
 ONLY_IN = {"prefill-dynamic": "bf16", "translate-train": "bf16"}
 """Calls that take long to trace and give the same structures in every dtype: in which one they are traced."""
+PRODUCTS = 3
+"""Matrix products that a region may hold: the most that any backend for a device takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,7 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
     found: list[Site] = []
 
     def collect(gm: Any, example_inputs: Sequence[Any]) -> Any:
-        sites, _ = sites_of(gm, example_inputs, device="cuda")
+        sites, _ = sites_of(gm, example_inputs, gemm_budget=PRODUCTS, device="cuda")
         found.extend(sites)
         return gm.forward
 
@@ -148,29 +150,30 @@ def _uninitialised() -> Any:
     return no_init_weights()
 
 
-def _capture_child(kind: str, dtype: str) -> None:
+def _capture_child(kind: str) -> None:
     from benchmarks import absent_device
 
     absent_device.pretend()
-    for one in captured(kind, dtype):
-        print(canonical_json(one.to_json()))
+    for dtype in DTYPES:
+        for one in captured(kind, dtype):
+            print(canonical_json(one.to_json()))
 
 
 def write(path: Path, *, jobs: int) -> list[DeviceWorkload]:
     """Capture everything in child processes and store each digest once. Raises RuntimeError where a capture fails."""
 
-    def run(task: tuple[str, str]) -> list[DeviceWorkload]:
+    def run(kind: str) -> list[DeviceWorkload]:
         begin = time.monotonic()
-        command = [sys.executable, "-m", "benchmarks.device_workloads", "--child", *task]
+        command = [sys.executable, "-m", "benchmarks.device_workloads", "--child", kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
-            raise RuntimeError(f"capture of {task} failed:\n{done.stderr[-3000:]}")
+            raise RuntimeError(f"capture of {kind} failed:\n{done.stderr[-3000:]}")
         found = [DeviceWorkload.from_json(json.loads(line)) for line in done.stdout.splitlines()]
-        print(f"{'-'.join(task)}: {len(found)} workloads in {time.monotonic() - begin:.0f} s", flush=True)
+        print(f"{kind}: {len(found)} workloads in {time.monotonic() - begin:.0f} s", flush=True)
         return found
 
     with ThreadPoolExecutor(jobs) as pool:
-        batches = list(pool.map(run, [(kind, dtype) for kind in KINDS for dtype in DTYPES]))
+        batches = list(pool.map(run, KINDS))
     first: dict[str, DeviceWorkload] = {}
     for one in (one for batch in batches for one in batch):
         first.setdefault(one.workload.digest, one)
@@ -196,10 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="capture and store anew")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="captures at a time")
-    parser.add_argument("--child", nargs=2, metavar=("KIND", "DTYPE"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
-        _capture_child(*given.child)
+        _capture_child(given.child)
         return 0
     print(table(write(STORED, jobs=given.jobs) if given.write else workloads()))
     return 0
