@@ -41,6 +41,7 @@ class Kind(Enum):
     SCAN = "scan"
     SDPA = "sdpa"
     TOPK = "topk"
+    GEMM = "gemm"
     ITEM = "item"
     WALL = "wall"
 
@@ -90,6 +91,7 @@ _VIEW = {
     ]
 }
 _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
+GEMM = {f"aten.{n}" for n in ["mm", "addmm", "bmm", "baddbmm"]}
 SDPA = "aten._scaled_dot_product_flash_attention_for_cpu"
 RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.as_strided"}
 """Views that only regroup dimensions."""
@@ -158,6 +160,7 @@ def _named_kind(node: Node, name: str) -> Kind | None:
         (Kind.GATHER, _GATHER),
         (Kind.SDPA, {SDPA}),
         (Kind.TOPK, {"aten.topk"}),
+        (Kind.GEMM, GEMM),
         (Kind.POINTWISE, _POINTWISE),
     ):
         if name in names:
@@ -181,6 +184,8 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         dropout = node.args[3] if len(node.args) > 3 else node.kwargs.get("dropout_p", 0.0)
         if dropout != 0.0:
             return f"{name} draws random numbers"
+    elif kind is Kind.GEMM and not node.meta["val"].is_floating_point():
+        return f"{name} of integers"
     elif torch.Tag.nondeterministic_seeded in target.tags:
         return f"{name} draws random numbers"
     if torch.Tag.data_dependent_output in target.tags:

@@ -133,13 +133,14 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
     started = time.monotonic()
     bench = bench_for(settings)
-    digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
+    budget = bench.backend.gemm_budget
+    digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *((f"products {budget}",) if budget else ())))
     known = from_document(bench.store.graph(digest))
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
 
         warm()  # its imports take seconds; meanwhile the graph is captured
-    sites, refused = known or sites_of(gm, example_inputs)
+    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=budget)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))
     decided = decide(sites, bench)

@@ -46,14 +46,14 @@ class Site:
         return choice(self.workload.digest, self.binding)
 
 
-def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site], dict[str, int]]:
+def sites_of(gm: GraphModule, example_inputs: Sequence[Any], *, gemm_budget: int = 0) -> tuple[list[Site], dict[str, int]]:
     """The distinct regions of all graphs that Inductor would compile for `gm`, hottest first; and how many nodes no
     region holds, by reason."""
     found: dict[Choice, Site] = {}
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
-        parts = partition(captured.graph)
+        parts = partition(captured.graph, gemm_budget=gemm_budget)
         refused.update(parts.refused.values())
         whole = [(region, signature_of(region)) for region in parts.regions]
         updates = updates_of(whole)

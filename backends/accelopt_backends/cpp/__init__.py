@@ -19,6 +19,7 @@ class CppBackend:
     """See `accelopt_backends.base.Backend` for the contract of every method."""
 
     name = "cpp"
+    gemm_budget = 0
 
     def probe(self) -> Ready | Missing:
         try:

@@ -27,6 +27,7 @@ class ReferenceBackend:
     """Kernels in the language "reference": Python text that defines `kernel(pointers, sizes, threads) -> int`."""
 
     name = "reference"
+    gemm_budget = 0
 
     def probe(self) -> Ready | Missing:
         try:
