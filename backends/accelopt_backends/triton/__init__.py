@@ -20,6 +20,7 @@ class TritonBackend:
     is; on a GPU it is the GPU's."""
 
     name = "triton"
+    gemm_budget = 2
 
     def __init__(self, target: str = "") -> None:
         self.argument = target
@@ -84,6 +85,8 @@ class TritonBackend:
             return False
         chosen = source.defaults() | dict(tunables)
         if not limits.fits(source.text, chosen, self.target):
+            return False
+        if source.rendered and _module("matmul").shared_bytes(source, chosen, self.target) > self.target.shared_bytes:
             return False
         return not source.rendered or all(_module(name).valid(source, chosen) for name in ("kernel", *_FAMILIES) if _exists(name))
 
