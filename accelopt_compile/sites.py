@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from accelopt_compile.attention import settle_seeds
 from accelopt_compile.capture import capture
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.foreach import expand
@@ -53,6 +54,7 @@ def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site]
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
+        settle_seeds(captured.graph)
         parts = partition(captured.graph)
         refused.update(parts.refused.values())
         whole = [(region, signature_of(region)) for region in parts.regions]
