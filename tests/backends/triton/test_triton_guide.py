@@ -66,7 +66,9 @@ def test_an_example_is_right_for_every_size(name: str, tmp_path: Path) -> None:
         out = torch.full(expected.shape, float("nan"), dtype=dtype)
         run(source, tmp_path, given, out, size)
         tolerance = 2**-8 if dtype == BF16 else 1e-6
-        torch.testing.assert_close(out.double(), expected, rtol=tolerance, atol=tolerance * float(expected.abs().mean() if expected.numel() else 1))
+        torch.testing.assert_close(
+            out.double(), expected, rtol=tolerance, atol=tolerance * float(expected.abs().mean() if expected.numel() else 1)
+        )
 
 
 def test_the_online_example_keeps_what_is_not_finite(tmp_path: Path) -> None:
@@ -127,7 +129,16 @@ def test_the_guide_names_only_what_there_is() -> None:
     words = set(re.findall(r"[a-z_0-9]{2,}", told.partition("; and `")[0])) - {"with", "and"}
     words -= {"store", "load"} & METHODS
     assert set() == words - CALLS
-    assert set() == CALLS - words - {"load", "store", "add", "sub", "mul", "load_tensor_descriptor", "store_tensor_descriptor", "reduce_or"}
+    assert set() == CALLS - words - {
+        "load",
+        "store",
+        "add",
+        "sub",
+        "mul",
+        "load_tensor_descriptor",
+        "store_tensor_descriptor",
+        "reduce_or",
+    }
     assert [] == sorted(name for name in CALLS if not hasattr(tl, name))
     assert [] == sorted(name for name in MATH if not hasattr(tl.math, name))
     assert all(f"`.{name}" in told for name in ATTRIBUTES - {"element_ty"})
