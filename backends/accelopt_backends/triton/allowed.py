@@ -7,9 +7,7 @@ bit for bit), random numbers, `cat` and `view` (they may reorder), scaled and 8-
 
 from __future__ import annotations
 
-DTYPES = frozenset(
-    "int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
-)
+DTYPES = frozenset("int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split())
 
 _CREATE = "arange full zeros zeros_like"
 _MEMORY = "load store make_tensor_descriptor load_tensor_descriptor store_tensor_descriptor debug_barrier gather"
@@ -57,6 +55,9 @@ STRINGS = {
     "fp_downcast_rounding": frozenset(("rtne",)),
 }
 """Keywords that take a word, and the words."""
+
+PRECISIONS = frozenset(("ieee", "tf32", "tf32x3"))
+"""Words for how tl.dot takes float32; other types are taken as they are."""
 
 ACCUMULATORS = frozenset(("float32", "float64", "int32"))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from accelopt_backends.triton.device_code import LARGEST, Found, dotted
 
-SIZE_LIMIT = 256 * 1024
+SIZE_LIMIT = 128 * 1024
 """Characters of a source."""
 NODE_LIMIT = 60_000
 """Nodes of the syntax tree."""
@@ -65,7 +65,9 @@ def excesses(module: ast.Module) -> Iterator[Found]:
 def called_first(functions: Mapping[str, ast.FunctionDef]) -> Sequence[str] | Found:
     """The functions, each behind those that it calls; or that they call each other in a circle."""
     calls = {
-        name: sorted({n.func.id for n in ast.walk(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} & functions.keys())
+        name: sorted(
+            {n.func.id for n in ast.walk(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} & functions.keys()
+        )
         for name, f in functions.items()
     }
     order: list[str] = []
