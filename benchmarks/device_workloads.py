@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelopt_backends.registry import backend_named
 from accelopt_compile.family import family_of
 from accelopt_compile.records import Workload, canonical_json
 
@@ -30,8 +31,8 @@ DTYPES = ("f32", "bf16", "f16")
 KINDS = ("llama", "gpt2", "bert", "t5", "moe", "vit", "resnet", "optimizer", "nkibench")
 ONLY_IN = {"prefill-dynamic": "bf16", "translate-train": "bf16"}
 """Calls that take long to trace and give the same structures in every dtype: in which one they are traced."""
-PRODUCTS = 3
-"""Matrix products that a region may hold: the most that any backend for a device takes."""
+LANGUAGE = "triton"
+"""Whose budget of matrix products the regions have: a digest is only met again where the pass cuts alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
     found: list[Site] = []
 
     def collect(gm: Any, example_inputs: Sequence[Any]) -> Any:
-        sites, _ = sites_of(gm, example_inputs, gemm_budget=PRODUCTS, device="cuda")
+        sites, _ = sites_of(gm, example_inputs, gemm_budget=backend_named(LANGUAGE).gemm_budget, device="cuda")
         found.extend(sites)
         return gm.forward
 
