@@ -47,7 +47,9 @@ VERIFY = "verify"
 # ---------------------------------------------------------------- one workload, in a child
 
 
-def checked(one: DeviceWorkload, *, language: str, targets: Sequence[str], count: int, skip: set[tuple[str, str]], state: Path) -> None:
+def checked(
+    one: DeviceWorkload, *, language: str, targets: Sequence[str], count: int, skip: set[tuple[str, str]], state: Path
+) -> None:
     """Print a line for each unit of a workload: {"begin": ...} before, a finding after."""
     backend = backend_named(language, targets[0])
     about = {"workload": one.name, "family": one.family, "dtype": one.dtype}
@@ -156,8 +158,8 @@ class Run:
             if doing is None:
                 break
             name, structure, stage, why = doing
-            self.add(Finding(workload=name, family=one.family, dtype=one.dtype, structure=structure, stage=stage, outcome="failed",
-                             reason=why))  # fmt: skip
+            about = {"workload": name, "family": one.family, "dtype": one.dtype, "structure": structure, "stage": stage}
+            self.add(Finding(**about, outcome="failed", reason=why))
         return [f for key, f in self.findings.items() if key[0] == one.name]
 
     def _child(self, one: DeviceWorkload) -> tuple[str, str, str, str] | None:
@@ -245,7 +247,11 @@ def run(given: argparse.Namespace) -> int:
             bad = [f for f in findings if f.outcome == "failed"]
             marks = "refused: " + findings[0].reason if findings and findings[0].stage == "supports" else f"{len(findings)} units"
             status = f"{len(bad)} FAILED ({bad[0].structure} {bad[0].stage}: {bad[0].reason[:120]})" if bad else "ok"
-            print(f"[{number}/{len(found)} {time.monotonic() - begin:.0f} s] {found[number - 1].name}: {marks}, {status}", flush=True, file=sys.stderr if given.json else sys.stdout)
+            print(
+                f"[{number}/{len(found)} {time.monotonic() - begin:.0f} s] {found[number - 1].name}: {marks}, {status}",
+                flush=True,
+                file=sys.stderr if given.json else sys.stdout,
+            )
     except KeyboardInterrupt:
         interrupted = True
         pool.shutdown(wait=False, cancel_futures=True)
@@ -259,8 +265,9 @@ def run(given: argparse.Namespace) -> int:
     if not given.json:
         print(table(counted, ["supports", *given.targets, VERIFY]))
         print(f"written to {path}; verified on rung {ready.rung}; findings in {known.file}")
-    harness.finish("device-kernels", {k: v for k, v in counted.items() if k not in ("failed", "refused", "families")}
-                   | {"failed": len(counted["failed"]), "refused": sum(counted["refused"].values()), "seconds": round(time.monotonic() - begin)})  # fmt: skip
+    short = {name: counted[name] for name in ("workloads", "by_dtype", "builds", "builds_shared", "ok")}
+    short |= {"failed": len(counted["failed"]), "refused": sum(counted["refused"].values())}
+    harness.finish("device-kernels", short | {"seconds": round(time.monotonic() - begin)})
     if interrupted:
         return 130
     return 1 if counted["failed"] or done < len(found) else 0

@@ -1,10 +1,9 @@
-"""The 14 problems of NKIBench as torch functions, at reduced sizes; formulas and full sizes in the notes on AccelOpt, section 6.3.
+"""The 14 problems of NKIBench as torch functions, at reduced sizes (the notes on AccelOpt, section 6.3, have the full ones).
 
 Sizes are divided so that a simulation of a kernel takes seconds; what is a vector's or a head's length stays a power of two.
 """
 
 from __future__ import annotations
-
 
 import torch
 from torch import Tensor

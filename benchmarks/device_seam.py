@@ -1,7 +1,7 @@
 """What a device is to a benchmark: memory to put tensors into, a way there and back, a clock. One device is a simulation.
 
-This is the seam that the evaluator's runner (accelopt_compile/evaluate: bench, buffers, clocking) would take where it now allocates
-and times on the host: `empty`, `to`, `back`, `finish`, `stopwatch`. What it still lacks is said in results and reports.
+This is the seam that the evaluator's runner (accelopt_compile/evaluate: bench, buffers, clocking) would take where it now
+allocates and times on the host. It lacks what only the evaluator has: canaries around tensors, fences, processes to die in.
 """
 
 from __future__ import annotations

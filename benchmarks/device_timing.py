@@ -2,7 +2,7 @@
 
 Each sample is one call after a buffer larger than the cache was overwritten, between two events of one stream. A call shorter
 than `GRAPH_BELOW_US` is recorded once as a graph and replayed, so that the host's launch cost is no part of it, on any side.
-Sides take turns in random order, round by round. Reported are medians, quartiles, and the interval of the median ratio of a round.
+Sides take turns in random order, round by round. Reported are medians, quartiles, and the interval of the rounds' median ratio.
 Everything but `CudaStopwatch` is pure. Not covered: clocks that the device changes meanwhile; they are recorded beside each case.
 """
 

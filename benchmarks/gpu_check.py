@@ -6,8 +6,8 @@
 Steps: what the machine is; values of every seed family on the device; compute-sanitizer on a sample, where it is present; regions
 timed (ours, eager, Inductor, max-autotune, roofline); a model under each compiler. Smallest first, and the results file is
 written after each case, so that a run that is cut off says what it knew. Cases run in worker processes: a device fault costs one
-case. Needs no transformers: workloads are stored. Exit code 0 where nothing failed, 1 where something did, 2 where a needed package
-is missing, 130 interrupted.
+case. Needs no transformers: workloads are stored. Exit code 0 where nothing failed, 1 where something did, 2 where a needed
+package is missing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -136,7 +136,13 @@ class Check:
         return time.monotonic() - self.begin
 
     def write(self) -> None:
-        data = {"format": harness.FORMAT, "benchmark": "gpu-check", "environment": self.environment, **self.results, "seconds": round(self.now_s)}
+        data = {
+            "format": harness.FORMAT,
+            "benchmark": "gpu-check",
+            "environment": self.environment,
+            **self.results,
+            "seconds": round(self.now_s),
+        }
         part = self.path.with_suffix(".part")
         part.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
         part.replace(self.path)
@@ -152,7 +158,10 @@ class Check:
 
     def doctor(self) -> bool:
         """What the machine is. False where a device was asked for and is not there."""
-        self.environment = harness.environment() | {"packages": gpu_machine.installed(), "device_state": gpu_machine.device_state()}
+        self.environment = harness.environment() | {
+            "packages": gpu_machine.installed(),
+            "device_state": gpu_machine.device_state(),
+        }
         worker = Worker()
         failure = worker._start()
         worker.end()
@@ -248,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=8.0, help="everything ends within them")
     parser.add_argument("--dry-run", action="store_true", help="walk the steps in a simulation, on few and small cases")
-    parser.add_argument("--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) - 1)), help="workers while nothing is timed")
+    parser.add_argument(
+        "--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) - 1)), help="workers while nothing is timed"
+    )
     parser.add_argument("--results", default="", help="the file (default: benchmarks/results/gpu-check[-dry-run].json)")
     given = parser.parse_args(arguments)
     given.results = given.results or str(harness.RESULTS / f"gpu-check{'-dry-run' if given.dry_run else ''}.json")

@@ -17,7 +17,7 @@ NEEDED: Mapping[str, str] = {
     "filelock": "filelock",
     "platformdirs": "platformdirs",
 }
-"""Modules without which nothing runs, and what to install; torch brings numpy's and sympy's and filelock's packages with it mostly."""
+"""Modules without which nothing runs, and what to install. Installing torch brings sympy and filelock along."""
 
 HELPFUL: Mapping[str, str] = {
     "elftools": "pyelftools",

@@ -38,7 +38,7 @@ def deadline_s(step: str, now_s: float, total_s: float) -> float:
 
 
 def smallest_first(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
-    """One workload of each (family, dtype) first, the smallest of each; then one of each (kind, family, dtype); then the others."""
+    """The smallest workload of each (family, dtype) first; then of each (kind, family, dtype); then the others."""
     by_work = sorted(found, key=lambda one: (work(one), one.name))
     ranks: dict[str, int] = {}
     met: set[tuple[str, ...]] = set()
@@ -63,11 +63,19 @@ def table(results: Mapping[str, Any]) -> str:
     timed = [case for case in results["cases"] if case.get("sides") and isinstance(case["sides"], dict)]
     if timed:
         names = ("ours", "eager", "inductor", "max-autotune")
-        lines += ["", f"{'region (microseconds, medians)':52}" + "".join(f"{n:>13}" for n in names) + f"{'roofline':>10}{'over best':>11}"]
+        lines += [
+            "",
+            f"{'region (microseconds, medians)':52}" + "".join(f"{n:>13}" for n in names) + f"{'roofline':>10}{'over best':>11}",
+        ]
     for case in timed:
-        cells = [case["sides"].get(name, {}).get("median_us") for name in (names if case["step"] == "time" else ("accelopt", *names[1:]))]
+        cells = [
+            case["sides"].get(name, {}).get("median_us")
+            for name in (names if case["step"] == "time" else ("accelopt", *names[1:]))
+        ]
         others = [c for c in cells[1:] if c]
         over = f"{min(others) / cells[0]:.2f}x" if cells[0] and others else ""
         roofline = f"{case['roofline_us']:10.1f}" if "roofline_us" in case else f"{'':10}"
-        lines.append(f"{case['name'][:51]:52}" + "".join(f"{c:13.1f}" if c else f"{'-':>13}" for c in cells) + roofline + f"{over:>11}")
+        lines.append(
+            f"{case['name'][:51]:52}" + "".join(f"{c:13.1f}" if c else f"{'-':>13}" for c in cells) + roofline + f"{over:>11}"
+        )
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The process in which a GPU check's cases run: one JSON request a line in, one JSON answer a line out, ended by the first device fault.
+"""The process in which a GPU check's cases run: one JSON request a line in, one answer a line out.
 
 A fault of the device stays in the process that caused it: after one, every later call fails. So the worker answers with it and
 ends; the parent starts another one. Requests: {"op": "correct" | "time" | "model", ...}; answers: {"ok": ..., "detail": ...}.
@@ -61,7 +61,13 @@ def correct(request: Mapping[str, Any], backend: Backend, device: TorchDevice) -
             first, worst = results, max(worst, found.share)
         done += 1
     ok = done > 0
-    return {"ok": ok, "detail": "" if ok else "no case could be verified", "cases": done, "worst_share": round(worst, 4), "build_s": round(build_s, 2)}
+    return {
+        "ok": ok,
+        "detail": "" if ok else "no case could be verified",
+        "cases": done,
+        "worst_share": round(worst, 4),
+        "build_s": round(build_s, 2),
+    }
 
 
 def _trials(one: DeviceWorkload, device: TorchDevice, *, most: int) -> list[Trial]:
@@ -81,8 +87,8 @@ def _loaded(backend: Backend, source: KernelSource) -> tuple[Any, float]:
 
 
 def timed(request: Mapping[str, Any], backend: Backend, device: TorchDevice) -> Answer:
-    """One region at a large binding: our seed, eager, Inductor, Inductor with max-autotune, and the roofline. In a simulation each
-    side runs once and nothing is timed."""
+    """One region at a large binding: our seed, eager, Inductor, Inductor with max-autotune, and the roofline. In a simulation
+    each side runs once and nothing is timed."""
     one = DeviceWorkload.from_json(request["workload"])
     simulated = device.where == "cpu"
     binding = reduced(one.workload, one.binding) if simulated else scaled(one.binding, int(request["scale"]))
@@ -113,7 +119,13 @@ def timed(request: Mapping[str, Any], backend: Backend, device: TorchDevice) -> 
     before = device.state()
     with torch.no_grad():
         taken = device_timing.interleaved(sides, stopwatch, budget_s=float(request["budget_s"]), generator=generator)
-    return {"ok": True, "detail": "", **device_timing.report(taken, "ours", generator), **about, "state": [before, device.state()]}
+    return {
+        "ok": True,
+        "detail": "",
+        **device_timing.report(taken, "ours", generator),
+        **about,
+        "state": [before, device.state()],
+    }
 
 
 def scaled(binding: Mapping[str, int], scale: int) -> dict[str, int]:
@@ -164,7 +176,11 @@ def model(request: Mapping[str, Any], backend: Backend, device: TorchDevice) -> 
     made = made.to(device.where, dtype).eval()
     ids = torch.randint(sizes["vocab"], (1, 16) if simulated else (4, 512), device=device.where)
     ours = {"backend": "accelopt", "options": {"mode": "apply" if simulated else "tune", "budget_s": 0 if simulated else 60}}
-    variants: dict[str, dict[str, Any] | None] = {"eager": None, "inductor": {}, "max-autotune": {"mode": "max-autotune-no-cudagraphs"}}
+    variants: dict[str, dict[str, Any] | None] = {
+        "eager": None,
+        "inductor": {},
+        "max-autotune": {"mode": "max-autotune-no-cudagraphs"},
+    }
     if simulated:
         del variants["max-autotune"]
     variants["accelopt"] = ours
@@ -188,7 +204,11 @@ def model(request: Mapping[str, Any], backend: Backend, device: TorchDevice) -> 
         return {"ok": not notes, "detail": "", **device_timing.report(taken, "accelopt", generator), **about}
 
 
-OPERATIONS: Mapping[str, Callable[[Mapping[str, Any], Backend, TorchDevice], Answer]] = {"correct": correct, "time": timed, "model": model}
+OPERATIONS: Mapping[str, Callable[[Mapping[str, Any], Backend, TorchDevice], Answer]] = {
+    "correct": correct,
+    "time": timed,
+    "model": model,
+}
 
 
 def answered(request: Mapping[str, Any], backend: Backend, device: TorchDevice) -> Answer:
@@ -206,7 +226,9 @@ def main() -> int:
     device = present()
     backend = backend_named("triton")
     ready = backend.probe()
-    hello = {"missing": f"{ready.why}; {ready.how}"} if isinstance(ready, Missing) else {"target": ready.target, "rung": ready.rung}
+    hello = (
+        {"missing": f"{ready.why}; {ready.how}"} if isinstance(ready, Missing) else {"target": ready.target, "rung": ready.rung}
+    )
     print(json.dumps({"device": device.name, "where": device.where, **hello}), flush=True)
     for line in sys.stdin:
         found = answered(json.loads(line), backend, device)
