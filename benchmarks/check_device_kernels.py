@@ -6,7 +6,7 @@ in the workload's dtype, at the defaults and at one random choice. A build that 
 
     python -m benchmarks.check_device_kernels --quick
     python -m benchmarks.check_device_kernels --only 'llama.*norm' --jobs 8
-    python -m benchmarks.check_device_kernels --each 2        # two workloads of each kind, family and dtype
+    python -m benchmarks.check_device_kernels --each 0        # all of them, not one of each kind, family and dtype
 
 One child process a workload: a compiler that crashes costs one unit. What is done is kept below `--state` and not done again with
 the same code, so that Ctrl-C and a second run go on. Exit code 0 where nothing failed, 1 where something did, 130 interrupted.
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,17 +66,24 @@ def checked(
             _say({"begin": [one.name, text, stage]})
             begin = time.monotonic()
             try:
-                source = backend.render(one.workload, structure)
-            except ValueError as refusal:
-                found: dict[str, Any] = {"outcome": "refused", "reason": str(refusal)[:300]}
-            else:
-                found = (
-                    _verified(one, source, backend)
-                    if stage == VERIFY
-                    else _built(source, backend_named(language, stage), stage, count=count, state=state)
-                )
+                found = _unit(one, structure, stage, backend, language=language, count=count, state=state)
+            except Exception:  # a bug of the backend's: it costs this unit, not those after it
+                found = {"outcome": "failed", "reason": f"our own failure: {traceback.format_exc()[-700:]}"}
             seconds = round(time.monotonic() - begin, 2)
             _say(Finding(**about, structure=text, stage=stage, seconds=seconds, **found).to_json())
+
+
+def _unit(
+    one: DeviceWorkload, structure: Mapping[str, str], stage: str, backend: Backend, *, language: str, count: int, state: Path
+) -> dict[str, Any]:
+    """The outcome of one structure at one stage, as fields of a finding."""
+    try:
+        source = backend.render(one.workload, structure)
+    except ValueError as refusal:
+        return {"outcome": "refused", "reason": str(refusal)[:300]}
+    if stage == VERIFY:
+        return _verified(one, source, backend)
+    return _built(source, backend_named(language, stage), stage, count=count, state=state)
 
 
 def _say(data: Mapping[str, Any]) -> None:
@@ -132,6 +140,14 @@ def _verified(one: DeviceWorkload, source: KernelSource, backend: Backend) -> di
 
 
 # ---------------------------------------------------------------- the parent
+
+
+def of_each_family(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
+    """The smallest workload of each family and dtype."""
+    least: dict[tuple[str, str], DeviceWorkload] = {}
+    for one in sorted(found, key=lambda w: (work(w), w.name)):
+        least.setdefault((one.family, one.dtype), one)
+    return list(least.values())
 
 
 class Run:
@@ -235,7 +251,9 @@ def run(given: argparse.Namespace) -> int:
         print(f"{given.backend} is not ready: {ready.why}; {ready.how}", file=sys.stderr)
         return 1
     found = [one for one in workloads() if re.search(given.only, one.name)]
-    if given.each:
+    if given.quick:
+        found = of_each_family(found)
+    elif given.each:
         found = sample(found, given.each)
     found.sort(key=lambda one: (work(one), one.name))
     known, begin, done = Run(Path(given.state), given), time.monotonic(), 0
@@ -276,8 +294,8 @@ def run(given: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help="workloads whose name this finds")
-    parser.add_argument("--each", type=int, default=0, help="at most so many workloads of each kind, family and dtype")
-    parser.add_argument("--quick", action="store_true", help="one workload of each kind and family, two choices")
+    parser.add_argument("--each", type=int, default=1, help="workloads of each kind, family and dtype (0: all)")
+    parser.add_argument("--quick", action="store_true", help="one workload of each family and dtype, two choices")
     parser.add_argument("--choices", type=int, default=20, help="random choices of tunables beside the defaults")
     parser.add_argument("--targets", default=",".join(TARGETS), type=lambda text: tuple(text.split(",")))
     parser.add_argument("--backend", default="triton")
@@ -288,7 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.quick:
-        given.each, given.choices = given.each or 1, min(given.choices, 2)
+        given.choices = min(given.choices, 2)
     if given.child:
         job = json.load(sys.stdin)
         skip = {(structure, stage) for structure, stage in job["skip"]}

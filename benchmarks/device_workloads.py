@@ -28,6 +28,8 @@ from accelopt_compile.records import Workload, canonical_json
 
 STORED = Path(__file__).parent / "workloads" / "device.jsonl"
 DTYPES = ("f32", "bf16", "f16")
+STORED_EACH = 4
+"""Workloads of one kind, family and dtype that are stored, those of the fewest elements: the others repeat their structures."""
 KINDS = ("llama", "gpt2", "bert", "t5", "moe", "vit", "resnet", "optimizer", "nkibench")
 ONLY_IN = {"prefill-dynamic": "bf16", "translate-train": "bf16"}
 """Calls that take long to trace and give the same structures in every dtype: in which one they are traced."""
@@ -182,7 +184,10 @@ def write(path: Path, *, jobs: int) -> list[DeviceWorkload]:
     first: dict[str, DeviceWorkload] = {}
     for one in (one for batch in batches for one in batch):
         first.setdefault(one.workload.digest, one)
-    kept = sorted(first.values(), key=lambda w: (KINDS.index(w.kind), w.call, w.family, DTYPES.index(w.dtype), w.workload.digest))
+    kept = sorted(
+        sample(list(first.values()), STORED_EACH),
+        key=lambda w: (KINDS.index(w.kind), w.call, w.family, DTYPES.index(w.dtype), w.workload.digest),
+    )
     path.write_text("".join(canonical_json(one.to_json()) + "\n" for one in kept), encoding="utf-8")
     return kept
 
