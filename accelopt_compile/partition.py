@@ -17,7 +17,18 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, Node
 
-from accelopt_compile.nodes import RESHAPES, Kind, classify, hint, numel, op_name, packet_name, results, same_size, sources
+from accelopt_compile.nodes import (
+    RESHAPES,
+    Kind,
+    classify,
+    hint,
+    numel,
+    op_name,
+    packet_name,
+    results,
+    same_size,
+    sources,
+)
 from accelopt_compile.products import product_cones
 from accelopt_compile.quotient import Quotient
 
