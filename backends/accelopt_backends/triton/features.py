@@ -75,7 +75,7 @@ def cuda_features(cubin: Path) -> dict[str, Any]:
 
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     return resource_usage(_run([tools / "cuobjdump", "-res-usage", cubin])) | instruction_mix(
-        _run([tools / "nvdisasm", "-c", cubin])
+        _run([tools / "nvdisasm", "-c", "-ndf", cubin])
     )
 
 
