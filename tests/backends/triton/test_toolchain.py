@@ -175,6 +175,7 @@ def test_counts_are_read_off_a_disassembly() -> None:
         "global_loads": 1,
         "global_stores": 1,
         "tensor": 1,
+        "grouped": 1,
         "special": 1,
         "vector_loads": 1,
         "vector_stores": 1,
