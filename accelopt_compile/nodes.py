@@ -42,6 +42,7 @@ class Kind(Enum):
     SCAN = "scan"
     SDPA = "sdpa"
     TOPK = "topk"
+    GEMM = "gemm"
     ITEM = "item"
     WALL = "wall"
 
@@ -91,6 +92,7 @@ _VIEW = {
     ]
 }
 _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
+GEMM = {f"aten.{n}" for n in ["mm", "addmm", "bmm", "baddbmm"]}
 RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.as_strided"}
 """Views that only regroup dimensions."""
 
@@ -171,6 +173,7 @@ def _named_kind(node: Node, name: str) -> Kind | None:
         (Kind.GATHER, _GATHER),
         (Kind.SDPA, attention.ALL),
         (Kind.TOPK, {"aten.topk"}),
+        (Kind.GEMM, GEMM),
         (Kind.POINTWISE, _POINTWISE),
     ):
         if name in names:
@@ -194,6 +197,8 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         why = attention.refusal(node, name, same_size)
         if why:
             return why
+    elif kind is Kind.GEMM and not node.meta["val"].is_floating_point():
+        return f"{name} of integers"
     elif torch.Tag.nondeterministic_seeded in target.tags:
         return f"{name} draws random numbers"
     if torch.Tag.data_dependent_output in target.tags:

@@ -208,6 +208,23 @@ def _attention_operands(dims: Dims, term: Term, q: Out, k: Out, v: Out, out: Out
                 dims.unify(a, b)
 
 
+def _gemm(dims: Dims, term: Term) -> None:
+    """mm, addmm, bmm, baddbmm: rows and batches are free, what is summed over is not, nor are the columns of a weight."""
+    *bias, a, b = term.args[:3] if "add" in term.op else term.args[:2]
+    y, rank = Out(term), len(a.shape)
+    if rank == 3:
+        dims.unify((a, 0), (b, 0))
+        dims.unify((a, 0), (y, 0))
+    dims.unify((a, rank - 2), (y, rank - 2))
+    dims.unify((b, rank - 1), (y, rank - 1))
+    dims.unify((a, rank - 1), (b, rank - 2))
+    dims.pin((a, rank - 1))
+    if rank == 2:
+        dims.pin((b, 1))
+    for operand in bias:
+        _align(dims, operand, y)
+
+
 def _reshape(dims: Dims, term: Term) -> None:
     x, y = term.args[0], Out(term)
     left, right = [(x, d) for d in range(len(x.shape))], [(y, d) for d in range(len(y.shape))]
@@ -281,6 +298,7 @@ RELATIONS: dict[str, Relation] = {
     "prims.iota.default": _nothing,
     f"{FORWARD}.default": _attention,
     f"{BACKWARD}.default": _attention_backward,
+    **{f"aten.{name}.default": _gemm for name in ["mm", "addmm", "bmm", "baddbmm"]},
     **{
         f"aten.{name}": _reduction
         for name in [

@@ -34,11 +34,14 @@ def pass_of(nest: Nest, root: Val | Store, levels: Mapping[Val, int]) -> int:
     return max((levels[d] + 1 for d in dependencies(root) if d in levels), default=0)
 
 
-def pass_levels(nest: Nest) -> dict[Val, int]:
-    """For each row reduction, the pass that computes it."""
+def pass_levels(nest: Nest, together: Mapping[Val, Val] | None = None) -> dict[Val, int]:
+    """For each row reduction, the pass that computes it. `together` names reductions that are found in the pass of another
+    one, which they depend on."""
     levels: dict[Val, int] = {}
     for red in nest.reductions:
-        levels[red] = max((levels[d] + 1 for d in dependencies(red) if d in levels), default=0)
+        with_ = (together or {}).get(red)
+        least = 0 if with_ is None else levels[with_]
+        levels[red] = max([least, *(levels[d] + 1 for d in dependencies(red) if d in levels and d is not with_)])
     return levels
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.columns import ColumnKernel, groups
@@ -13,8 +14,8 @@ from accelopt_backends.triton.source import parse
 from accelopt_compile.records import KernelSource, Workload
 
 GRAMMAR: dict[str, tuple[str, ...]] = {
-    "rows": ("whole", "looped"),
-    "moments": ("two_pass",),
+    "rows": ("whole", "looped", "online"),
+    "reduce": ("auto", "together", "split"),
 }
 
 MOST_TILE = 32768
@@ -23,15 +24,15 @@ MOST_TILE = 32768
 
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
-    graph = Graph(workload, moments=structure.get("moments", "two_pass"))
-    nests = schedule(graph)
+    graph = Graph(workload, moments="two_pass")
+    nests = schedule(graph, structure.get("reduce", "auto"))
     launches: list[KernelText] = []
     done: frozenset[Val] = frozenset()
     for number, nest in enumerate(nests):
         suffix = "" if not launches else f"_{number + 1}"
         exports = _exports(nests, number)
         if nest.reductions or nest.stores:
-            row = RowKernel(graph, nest, f"rows{suffix}", done, exports, looped=structure.get("rows") == "looped")
+            row = RowKernel(graph, nest, f"rows{suffix}", done, exports, rows=structure.get("rows", "whole"))
             launches.append(row.text())
         done = done | set(nest.reductions)
         for place, group in enumerate(groups(nest)):
@@ -46,13 +47,22 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
 
 def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
     """Structural choices that change this workload's text, default first."""
-    default = render(workload, {}).text
     chosen = {}
     for name, values in GRAMMAR.items():
-        kept = [values[0], *(v for v in values[1:] if render(workload, {name: v}).text != default)]
-        if len(kept) > 1:
-            chosen[name] = tuple(kept)
+        texts = {text: value for value in reversed(values) if (text := _rendered(workload, {name: value}))}
+        if len(texts) > 1:
+            chosen[name] = tuple(value for value in values if value in texts.values())
     return chosen
+
+
+def _rendered(workload: Workload, structure: Mapping[str, str]) -> str:
+    """The text with these choices; "" where one of them cannot be had. The default's reason is raised."""
+    try:
+        return render(workload, structure).text
+    except Unsupported:
+        if all(GRAMMAR[name][0] == value for name, value in structure.items()):
+            raise
+        return ""
 
 
 def valid(source: KernelSource, tunables: Mapping[str, int]) -> bool:

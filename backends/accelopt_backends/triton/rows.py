@@ -103,11 +103,14 @@ class RowWriter(TileWriter):
 
 
 class RowKernel:
-    """The text of one nest's row kernel. `looped` asks for blocks where a whole row would fit."""
+    """The text of one nest's row kernel. `rows` "looped" asks for blocks where a whole row would fit; "online" also for sums
+    of e**(x - max x) in the pass that finds the maximum (online softmax, arXiv 1805.02867)."""
 
-    def __init__(self, graph: Graph, nest: Nest, name: str, done: frozenset[Val], exports: set[Val], *, looped: bool) -> None:
-        self.graph, self.nest, self.name, self.done, self.exports, self.asked = graph, nest, name, done, exports, looped
-        self.levels = pass_levels(nest)
+    def __init__(self, graph: Graph, nest: Nest, name: str, done: frozenset[Val], exports: set[Val], *, rows: str) -> None:
+        self.graph, self.nest, self.name, self.done, self.exports = graph, nest, name, done, exports
+        self.looped = rows != "whole"
+        self.online = sums_with_maximum(nest) if rows == "online" else {}
+        self.levels = pass_levels(nest, self.online)
         self.merges: list[tuple[str, str]] = []
 
     def text(self) -> KernelText:
@@ -129,7 +132,7 @@ class RowKernel:
             w.par, w.row = [*w.par, *w.row[:-1]], w.row[-1:]
         self.rows, self.length = product([w.sizes[a] for a in w.par]), product([w.sizes[a] for a in w.row])
         static = self.length.static
-        self.whole = not self.blocked and (not w.row or (static is not None and static <= WHOLE_LIMIT and not self.asked))
+        self.whole = not self.blocked and (not w.row or (static is not None and static <= WHOLE_LIMIT and not self.looped))
         if self.whole or self.blocked:
             w.inner = w.outer
         w.scope = {**dict.fromkeys(w.par, ROWS), **dict.fromkeys(w.row, COLUMNS)}
@@ -209,7 +212,12 @@ class RowKernel:
         """One pass over the row in blocks."""
         w = self.w
         w.inner, w.loop_memo, w.scans = [], {}, []
+        self.after: list[str] = []
         steps: list[str] = []
+        for total in (r for r in reds if r in self.online):
+            self._together(self.online[total], total)
+        together = {*self.online, *self.online.values()} & set(reds)
+        reds = [r for r in reds if r not in together]
         for red in reds:
             kind, lane = self._kind(red)
             n = red.id
@@ -245,7 +253,24 @@ class RowKernel:
             text = f"at{n}" if kind.startswith("arg") else finished(kind, "l" if kind == "any" else lane, f"acc{n}")
             w.outer.append(f"red{n} = {text}")
             w.given[red] = Ex(f"red{n}", red.lane, ROWS)
+        w.outer += self.after
         w.loop_memo = {}
+
+    def _together(self, most: Val, total: Val) -> None:
+        """The maximum of x and the sum of e**(x - maximum), rescaled when the maximum moves. -inf alone gives NaN, as apart."""
+        w, m, s = self.w, f"red{most.id}", f"red{total.id}"
+        w.outer += [f'{m} = tl.full((ROWS, 1), float("-inf"), tl.float32)', f"{s} = tl.zeros((ROWS, 1), tl.float32)"]
+        x = self._operand(most, 'float("-inf")')
+        w.inner += [
+            f"x{s} = {x}",
+            f"new{m} = largest({m}, top(x{s}, 1))",
+            f'by{m} = tl.where(new{m} == float("-inf"), 0.0, new{m})',
+            f"{s} = {s} * tl.exp(tl.where({m} == new{m}, 0.0, {m} - by{m}))",
+            f"{s} += tl.sum(tl.where(mk, tl.exp(x{s} - by{m}), 0.0), axis=1, keep_dims=True)",
+            f"{m} = new{m}",
+        ]
+        self.after.append(f'{s} = tl.where({m} == float("-inf"), float("nan"), {s})')
+        w.given[most], w.given[total] = Ex(m, "f", ROWS), Ex(s, "f", ROWS)
 
     # ------------------------------------------------------------ the frame
 
@@ -276,9 +301,10 @@ class RowKernel:
             block = next_power(max(1, static or 1))
             constants["BLOCK"] = str(block)
         else:
-            tunables[f"BLOCK{suffix}"] = choices(2048, powers(256, 8192))
+            widest = 8192 if static is None else min(8192, next_power(static))
+            tunables[f"BLOCK{suffix}"] = choices(2048, powers(min(256, widest), widest))
             constants["BLOCK"] = f"BLOCK{suffix}"
-            block = 2048
+            block = tunables[f"BLOCK{suffix}"][0]
         self._rows_per_program(tunables, constants, suffix, block)
         at = "pid"
         if self.blocked:
@@ -316,6 +342,22 @@ class RowKernel:
         values = powers(1, max(1, min(most, 4 * max(1, wanted), 64)))
         tunables[f"ROWS{suffix}"] = choices(max(1, wanted), values)
         constants["ROWS"] = f"ROWS{suffix}"
+
+
+def sums_with_maximum(nest: Nest) -> dict[Val, Val]:
+    """Sums of e**(x - max x) over a row, each with its maximum; one for each maximum."""
+    found: dict[Val, Val] = {}
+    for total in nest.reductions:
+        power = total.args[0]
+        if total.data[0] != "sum" or power.kind != "point" or power.data != "exp":
+            continue
+        shifted = power.args[0]
+        if shifted.kind != "point" or shifted.data != "sub":
+            continue
+        x, most = shifted.args
+        if most in nest.reductions and most.data[0] == "max" and most.args[0] is x and most not in found.values():
+            found[total] = most
+    return found
 
 
 def finished(kind: str, lane: str, tile: str) -> str:
