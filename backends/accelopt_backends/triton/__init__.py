@@ -85,8 +85,6 @@ class TritonBackend:
         chosen = source.defaults() | dict(tunables)
         if not limits.fits(source.text, chosen, self.target):
             return False
-        if source.rendered and _module("matmul").shared_bytes(source, chosen, self.target) > self.target.shared_bytes:
-            return False
         return not source.rendered or _holds(source, chosen, self.target)
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
