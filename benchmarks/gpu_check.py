@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import queue
-import subprocess
 import sys
 import threading
 import time
@@ -32,93 +31,15 @@ sys.path[:0] = [path for path in SOURCES if path not in sys.path]
 from benchmarks import gpu_machine, harness  # noqa: E402  # the package need not be installed
 from benchmarks.device_workloads import DeviceWorkload, workloads  # noqa: E402
 from benchmarks.gpu_plan import STEPS, deadline_s, smallest_first, table  # noqa: E402
+from benchmarks.gpu_process import Worker, worker_command  # noqa: E402
 from benchmarks.kernel_checks import spelled, structures  # noqa: E402
 
 CASE_S = 120.0
-START_S = 120.0
 DRY_MINUTES = 4.5
 MOST_DRY = {"correct": 8, "sanitizer": 1, "time": 2, "model": 1}
 SANITIZED = 3
 SCALE = 16
 """By how much a stored workload's free sizes are multiplied to be timed: 48 rows become 768 at each of two free sizes."""
-
-
-class Worker:
-    """A gpu_worker process, started when it is first asked and again after it ended."""
-
-    def __init__(self, prefix: Sequence[str] = ()) -> None:
-        self._prefix, self._child, self._lines = list(prefix), None, queue.Queue()
-        self.hello: dict[str, Any] = {}
-
-    _child: subprocess.Popen[str] | None
-    _lines: queue.Queue[str | None]
-
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The answer; where the worker dies or does not answer, that is the answer, and the worker is ended."""
-        begin = time.monotonic()
-        if self._child is None and (failure := self._start()):
-            return {"ok": False, "detail": failure, "seconds": round(time.monotonic() - begin, 2)}
-        assert self._child is not None and self._child.stdin is not None
-        try:
-            self._child.stdin.write(json.dumps(request) + "\n")
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            return {"ok": False, "detail": self.end(), "seconds": 0.0}
-        found = self._receive(timeout_s)
-        if found is None:
-            return {"ok": False, "detail": self.end(), "seconds": round(time.monotonic() - begin, 2)}
-        if found.get("fault"):
-            self.end()
-        return found
-
-    def _start(self) -> str:
-        """ "" or why it did not start."""
-        self._lines = queue.Queue()
-        path = os.pathsep.join([*SOURCES, os.environ.get("PYTHONPATH", "")])
-        self._child = subprocess.Popen(
-            [*self._prefix, sys.executable, "-m", "benchmarks.gpu_worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
-        )  # fmt: skip
-        threading.Thread(target=_read, args=(self._child.stdout, self._lines), daemon=True).start()
-        self.errors: list[str] = []
-        threading.Thread(target=_keep, args=(self._child.stderr, self.errors), daemon=True).start()
-        hello = self._receive(START_S)
-        if hello is None:
-            return f"the worker did not start: {self.end()}"
-        self.hello = hello
-        return ""
-
-    def _receive(self, timeout_s: float) -> dict[str, Any] | None:
-        try:
-            line = self._lines.get(timeout=timeout_s)
-        except queue.Empty:
-            return None
-        return None if line is None else json.loads(line)
-
-    def end(self) -> str:
-        """End the process; how it ended, in words."""
-        child, self._child = self._child, None
-        if child is None:
-            return "no worker"
-        hung = child.poll() is None
-        if hung:
-            child.kill()
-        status = child.wait()
-        said = "".join(self.errors)[-800:].strip()
-        return f"{'no answer in time, killed' if hung else f'the worker ended with {status}'}: {said}"
-
-
-def _read(stream: Any, lines: queue.Queue[str | None]) -> None:
-    for line in stream:
-        if line.startswith("{"):
-            lines.put(line)
-    lines.put(None)
-
-
-def _keep(stream: Any, kept: list[str]) -> None:
-    for line in stream:
-        kept.append(line)
-        del kept[:-200]
 
 
 class Check:
@@ -162,8 +83,8 @@ class Check:
             "packages": gpu_machine.installed(),
             "device_state": gpu_machine.device_state(),
         }
-        worker = Worker()
-        failure = worker._start()
+        worker = Worker(worker_command(SOURCES), ROOT)
+        failure = worker.start()
         worker.end()
         hello = worker.hello
         self.results["doctor"] = {"worker": hello, "failure": failure, "sanitizer": gpu_machine.sanitizer() or "absent"}
@@ -206,7 +127,7 @@ class Check:
         done: list[int] = []
 
         def serve() -> None:
-            worker = Worker(prefix)
+            worker = Worker(worker_command(SOURCES, prefix), ROOT)
             try:
                 while self.now_s < deadline:
                     name, request = waiting.get_nowait()
