@@ -103,7 +103,7 @@ class Check:
     def run(self) -> None:
         found = smallest_first(workloads())
         for step in STEPS:
-            if step.name == "sanitizer" and (why := self.no_sanitizer()):
+            if why := self.why_not(step.name):
                 self.results["steps"][step.name] = why
                 continue
             deadline = deadline_s(step.name, self.now_s, self.total_s)
@@ -112,10 +112,14 @@ class Check:
             self.results["steps"][step.name] = "complete" if done == len(tasks) else f"cut off at {done} of {len(tasks)}"
             self.write()
 
-    def no_sanitizer(self) -> str:
-        if not self.results["on_device"]:
+    def why_not(self, step: str) -> str:
+        """Why a step cannot be made here; "" where it can."""
+        if step == "sanitizer" and not self.results["on_device"]:
             return "no device"
-        return "" if gpu_machine.sanitizer() else "compute-sanitizer is absent"
+        if step == "sanitizer" and not gpu_machine.sanitizer():
+            return "compute-sanitizer is absent"
+        absent = gpu_machine.missing(gpu_machine.FOR_MODELS) if step == "model" else []
+        return f"pip install {' '.join(absent)}" if absent else ""
 
     def work(self, step: str, tasks: Sequence[tuple[str, dict[str, Any]]], deadline: float) -> int:
         """Do tasks in order until the deadline; how many were done. Only what is timed needs the device for itself."""
@@ -184,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", default="", help="the file (default: benchmarks/results/gpu-check[-dry-run].json)")
     given = parser.parse_args(arguments)
     given.results = given.results or str(harness.RESULTS / f"gpu-check{'-dry-run' if given.dry_run else ''}.json")
-    absent = gpu_machine.missing(gpu_machine.NEEDED)
+    absent = gpu_machine.missing({**gpu_machine.NEEDED, **(gpu_machine.FOR_SIMULATION if given.dry_run else {})})
     if absent:
         print(f"missing here: {', '.join(absent)}\n  {sys.executable} -m pip install {' '.join(p.split()[0] for p in absent)}")
         return 2

@@ -12,12 +12,16 @@ from typing import Any
 NEEDED: Mapping[str, str] = {
     "torch": "torch (a build for your GPU)",
     "triton": "triton",
-    "numpy": "numpy",
     "sympy": "sympy",
     "filelock": "filelock",
-    "platformdirs": "platformdirs",
 }
 """Modules without which nothing runs, and what to install. Installing torch brings sympy and filelock along."""
+
+FOR_MODELS: Mapping[str, str] = {"platformdirs": "platformdirs"}
+"""What the step with a whole model needs besides: there the store is opened."""
+
+FOR_SIMULATION: Mapping[str, str] = {"numpy": "numpy"}
+"""What a dry run needs besides."""
 
 HELPFUL: Mapping[str, str] = {
     "elftools": "pyelftools",
