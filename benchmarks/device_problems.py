@@ -99,8 +99,8 @@ def transpose_matmul(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 
 def problems() -> list[Call]:
-    """All of them, with inputs of the default dtype and device. A single product with nothing to fuse is among them: the
-    partitioner leaves it to the library, and says so."""
+    """All of them, with inputs of the default dtype and device. A single product with nothing to fuse is among them: in a
+    model the partitioner leaves it to the library; here it is a workload all the same."""
 
     def some(*shape: int) -> Tensor:
         return torch.zeros(shape)

@@ -137,7 +137,7 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
 
     def collect(gm: Any, example_inputs: Sequence[Any]) -> Any:
         sites, _ = sites_of(gm, example_inputs, gemm_budget=backend_named(LANGUAGE).gemm_budget, device="cuda")
-        found.extend(sites)
+        found.extend(sites or ([_whole(gm, example_inputs)] if kind == "nkibench" else []))
         return gm.forward
 
     torch._dynamo.reset()
@@ -148,6 +148,22 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
         DeviceWorkload(kind=kind, call=call.name, dtype=dtype, workload=site.workload, binding=site.binding)
         for site in whole.values()
     ]
+
+
+def _whole(gm: Any, example_inputs: Sequence[Any]) -> Any:
+    """A problem that the partitioner leaves to the library, a single product, as one region all the same."""
+    from accelopt_compile.capture import capture
+    from accelopt_compile.partition import Region
+    from accelopt_compile.signature import sign
+    from accelopt_compile.sites import Site
+
+    (captured,) = capture(gm, example_inputs)
+    nodes = list(captured.graph.nodes)
+    given = [node for node in nodes if node.op == "placeholder"]
+    (results,) = captured.graph.output_node().args
+    calls = tuple(node for node in nodes if node.op == "call_function")
+    signed = sign(Region(nodes=calls, inputs=tuple(given), outputs=tuple(results)))
+    return Site(workload=signed.workload, binding=signed.binding, name="whole", count=1, cost=0.0)
 
 
 def _uninitialised() -> Any:
