@@ -73,6 +73,8 @@ def _found(text: str) -> list[Found]:
     except SourceError as failure:
         return [(failure.line, failure.reason, failure.hint)]
     host = next(f for f in module.body if isinstance(f, ast.FunctionDef) and f.name == HOST)
+    if host.returns is not None or any(a.annotation is not None for a in host.args.kwonlyargs):
+        return [(host.lineno, "an annotation that runs when the file is loaded", "annotate tensors and sizes, nothing else")]
     return list(misfits(program, functions, order, host.lineno))
 
 
