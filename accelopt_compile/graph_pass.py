@@ -19,6 +19,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
 import accelopt_compile
+from accelopt_compile.attention import settle_seeds
 from accelopt_compile.foreach import expand
 from accelopt_compile.in_place import Update, call_update, pooled, updates_of
 from accelopt_compile.launch import ops
@@ -49,11 +50,11 @@ def code_version() -> str:
     return sha256_text("\n".join(f"{f.name}\n{f.read_text(encoding='utf-8')}" for f in files))
 
 
-def signature_of(region: Region) -> Signed | str:
-    """The region in canonical form, or why it has none. Kernels are for the CPU: a device's pointers never reach one."""
+def signature_of(region: Region, *, device: str = "cpu") -> Signed | str:
+    """The region in canonical form, or why it has none. Kernels are for one type of device: another's pointers never reach one."""
     devices = {v.device.type for n in (*region.inputs, *region.outputs) for v in values(n) if isinstance(v, torch.Tensor)}
-    if devices - {"cpu"}:
-        return f"tensors on {', '.join(sorted(devices))}; kernels are for the CPU"
+    if devices - {device}:
+        return f"tensors on {', '.join(sorted(devices))}; kernels are for the {device.upper()}"
     try:
         return try_sign(region)
     except Exception as failure:  # guards the user's program: one strange region must not cost the others their kernels
@@ -78,6 +79,7 @@ class AccelOptPass(CustomGraphPass):
             return
         try:
             expand(graph)
+            settle_seeds(graph)
             hits, updates = self.hits(graph)
         except Exception as failure:  # guards the user's program: an unreplaced graph is a right graph
             self._step_aside("while looking for regions", failure)

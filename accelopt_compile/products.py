@@ -1,7 +1,7 @@
 """Regions around matrix products: the products, what is done to their result at once, and what feeds only them.
 
 A cone of products is grown before all others (partition.py). Forwards, its epilogue: the longest run of element-wise calls
-and regrouping views, of the product's own number of elements, that ends in one value. Two products of one left operand share
+and views, on all of the product's elements or on parts of them side by side, that ends in one value. Two products of one left operand share
 a cone where that run joins them (the gate and the other half of a gated unit); projections that nothing joins stay apart.
 Then backwards, its prologue: what feeds nothing but the product, as long as it does not make the product read much more (a
 norm, a weight that is stored in few bits). A product with neither is left to the library.
@@ -26,6 +26,7 @@ _OPERANDS = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.
 """Where a product's left and right operand stand among its arguments."""
 
 _REGROUPS = {*RESHAPES, "aten.permute", "aten.transpose", "aten.t", "aten.clone", "aten.alias"}
+_PARTS = {f"aten.{n}" for n in ["slice", "split", "split_with_sizes", "select", "unbind"]}
 _NARROW = (torch.int8, torch.uint8)
 
 
@@ -53,6 +54,8 @@ def product_cones(nodes: list[Node], kind: Mapping[Node, Kind], position: Mappin
         prologue = _prologue(body, kind, taken)
         taken |= prologue
         if len(body) > 1 or prologue:
+            body |= _regrouped(body | prologue, kind, taken)
+            taken |= body
             cones.append(ProductCone(body=_in_order(body, position), prologue=_in_order(prologue, position)))
     return cones
 
@@ -106,7 +109,7 @@ def _joined(group: tuple[Node, ...], kind: Mapping[Node, Kind], taken: set[Node]
 
 def _reach(group: tuple[Node, ...], kind: Mapping[Node, Kind], taken: set[Node]) -> list[Node]:
     """What may be done to the products' results in one pass over them, producers first."""
-    elements = numel(group[0].meta["val"])
+    elements = {numel(group[0].meta["val"])}
     found: dict[Node, None] = dict.fromkeys(group)
     queue = [user for node in group for user in node.users]
     while queue and len(found) <= MOST_EPILOGUE:
@@ -114,16 +117,21 @@ def _reach(group: tuple[Node, ...], kind: Mapping[Node, Kind], taken: set[Node])
         if node in found or node in taken or not _follows(node, kind, elements):
             continue
         found[node] = None
+        if packet_name(node) in _PARTS:
+            elements.update(numel(part) for part in values(node))
         queue.extend(node.users)
     order = {node: place for place, node in enumerate(group[0].graph.nodes)} if len(found) > len(group) else {}
     return sorted((n for n in found if n not in group), key=order.__getitem__)
 
 
-def _follows(node: Node, kind: Mapping[Node, Kind], elements: int) -> bool:
-    if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
+def _follows(node: Node, kind: Mapping[Node, Kind], elements: set[int]) -> bool:
+    """Whether a call may be part of an epilogue; `elements` are the sizes of the result and of its parts so far."""
+    if node.op != "call_function" or kind[node] is Kind.WALL:
         return False
+    if kind[node] is Kind.ITEM or packet_name(node) in _PARTS:
+        return kind[node] is not Kind.ITEM or packet_name(node.all_input_nodes[0]) in _PARTS
     regroups = kind[node] is Kind.VIEW and packet_name(node) in _REGROUPS
-    return (regroups or kind[node] is Kind.POINTWISE) and numel(node.meta["val"]) == elements
+    return (regroups or kind[node] is Kind.POINTWISE) and numel(node.meta["val"]) in elements
 
 
 def _between(group: tuple[Node, ...], end: Node, reach: list[Node]) -> set[Node]:
@@ -155,6 +163,21 @@ def _prologue(body: set[Node], kind: Mapping[Node, Kind], taken: set[Node]) -> s
         if any(kind[n] not in (Kind.VIEW, Kind.ITEM) for n in grown) and _reads_little(roots[0], grown):
             found |= grown
     return found
+
+
+def _regrouped(members: set[Node], kind: Mapping[Node, Kind], taken: set[Node]) -> set[Node]:
+    """Views that only regroup a left operand's rows and that nobody else reads: with them inside, the region's inputs show
+    how its rows are made up (batch and time), and the sizes stay free."""
+    lefts = {n.args[_OPERANDS[packet_name(n)][0]] for n in members if kind[n] is Kind.GEMM}
+    return {
+        n
+        for n in lefts
+        if isinstance(n, Node)
+        and n not in taken
+        and n not in members
+        and packet_name(n) in RESHAPES
+        and all(user in members for user in n.users)
+    }
 
 
 _LEFT = (Kind.POINTWISE, Kind.REDUCTION, Kind.VIEW, Kind.ITEM)

@@ -117,6 +117,10 @@ class CppBackend:
 
         return roofline(workload, binding, threads)
 
+    def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
+        """Never asked for: there is no processor here but the one that kernels run on."""
+        raise NotImplementedError("C++ kernels are timed")
+
     def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
         from accelopt_backends.cpp import authored
 

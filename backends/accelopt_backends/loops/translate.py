@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accelopt_backends.loops.affine import ONE, Mono, Unsupported, mono
+from accelopt_backends.loops.one_hot import one_hot_sum
 from accelopt_backends.loops.values import FLOATS, Graph, Val, lane_of
 from accelopt_compile.records import Arg, DtypeArg, Node, Ref, SymbolArg
 
@@ -227,7 +228,11 @@ def _arange(g: Graph, node: Node) -> Result:
 def _sum(g: Graph, node: Node) -> Result:
     out = node.outputs[0].dtype
     x = convert(g, g.value(node.args[0]), lane_of(out))
-    return [g.reduce("sum", x, _dims(_kw(node, 1, "dim")), out, bool(_kw(node, 2, "keepdim", False)))]
+    over, keep = _dims(_kw(node, 1, "dim")), bool(_kw(node, 2, "keepdim", False))
+    known = one_hot_sum(g, x, over, out)
+    if known is not None:
+        return [known if keep else g.reshape(known, _shape(node))]
+    return [g.reduce("sum", x, over, out, keep)]
 
 
 def _count(g: Graph, val: Val, over: list[int], less: float = 0.0) -> Val:

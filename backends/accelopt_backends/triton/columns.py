@@ -97,7 +97,7 @@ class ColumnKernel:
         tunables = {
             f"BLOCK{suffix}": choices(256, powers(min(16, widest), widest)),
             f"ROWS{suffix}": choices(16 if self.along else 4, powers(1, deepest)),
-            f"SPLIT{suffix}": (64, 16, 4, 1, 256),
+            f"SPLIT{suffix}": choices(64, powers(1, max(1, min(256, (reduced_size.static or 1 << 20) // 16)))),
             f"WARPS{suffix}": (4, 8, 2),
         }
         used = {*w.used, *(f"part{a.id}" for a in self.group), *kept_size.symbols, *reduced_size.symbols}

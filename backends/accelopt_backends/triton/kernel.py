@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.columns import ColumnKernel, groups
@@ -14,6 +15,7 @@ from accelopt_compile.records import KernelSource, Workload
 
 GRAMMAR: dict[str, tuple[str, ...]] = {
     "rows": ("whole", "looped", "online"),
+    "reduce": ("auto", "together", "split"),
 }
 
 MOST_TILE = 32768
@@ -23,7 +25,7 @@ MOST_TILE = 32768
 def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
     graph = Graph(workload, moments="two_pass")
-    nests = schedule(graph)
+    nests = schedule(graph, structure.get("reduce", "auto"))
     launches: list[KernelText] = []
     done: frozenset[Val] = frozenset()
     for number, nest in enumerate(nests):
@@ -47,10 +49,20 @@ def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
     """Structural choices that change this workload's text, default first."""
     chosen = {}
     for name, values in GRAMMAR.items():
-        texts = {render(workload, {name: value}).text: value for value in reversed(values)}
+        texts = {text: value for value in reversed(values) if (text := _rendered(workload, {name: value}))}
         if len(texts) > 1:
             chosen[name] = tuple(value for value in values if value in texts.values())
     return chosen
+
+
+def _rendered(workload: Workload, structure: Mapping[str, str]) -> str:
+    """The text with these choices; "" where one of them cannot be had. The default's reason is raised."""
+    try:
+        return render(workload, structure).text
+    except Unsupported:
+        if all(GRAMMAR[name][0] == value for name, value in structure.items()):
+            raise
+        return ""
 
 
 def valid(source: KernelSource, tunables: Mapping[str, int]) -> bool:
