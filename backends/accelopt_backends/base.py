@@ -7,8 +7,8 @@ into a verdict upstream.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
@@ -58,6 +58,21 @@ class Guide:
     facts: str
     writing: str
     machine: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standalone:
+    """A kernel as a Python module without anything of ours. `text` defines `accelopt_kernel(inputs..., outputs..., sizes...)`
+    over tensors and integers, in the workload's order; it raises where the kernel declines. `files` lie beside it, by name;
+    `language` and `hardware` are for whoever sorts solutions ("triton", ("cuda",)), `dependencies` what it imports."""
+
+    ENTRY: ClassVar[str] = "accelopt_kernel"
+
+    language: str
+    text: str
+    hardware: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    dependencies: tuple[str, ...] = ()
 
 
 Kernel = Callable[[Sequence[int], Sequence[int], int], int]
@@ -110,3 +125,7 @@ class Backend(Protocol):
 
     def guide(self) -> Guide:
         """What an author is told of this language, as data: no role of the search knows a language by itself."""
+
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        """The kernel for people who do not have us: a pure function of its text. Raises ValueError with the reason where
+        the language has no such form."""
