@@ -271,7 +271,7 @@ class _Tally:
         self._squares += square
         flat = off.contiguous().view(-1)
         for k, sum_ in enumerate((flat.sum(), flat.dot(self._plain), flat.dot(self._size))):
-            self._along[k] += float(sum_) ** 2
+            self._along[k] += float(sum_) * float(sum_)  # infinite where ** would raise
 
     def moves(self, probes: int) -> Moves:
         first, second, third = (math.sqrt(square / max(probes, 1)) for square in self._along)

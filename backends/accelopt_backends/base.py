@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
@@ -16,10 +16,12 @@ from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 @dataclass(frozen=True, kw_only=True)
 class Ready:
     """The backend can build and run here. `target` is e.g. "cpp-x86_64-avx512"; `environment` what a record stores
-    and a load compares (compiler version, device name, ...)."""
+    and a load compares (compiler version, device name, ...). `rung` is what running a kernel here proves: "simulated" where
+    the target's device is not here, so that kernels are right or wrong, but never fast or slow."""
 
     target: str
     environment: Mapping[str, str]
+    rung: Literal["device", "simulated"] = "device"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +117,10 @@ class Backend(Protocol):
 
     def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
         """Bytes moved once over measured bandwidth, against flops over measured peak."""
+
+    def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
+        """Seconds that the built kernel would take on the target's device. Asked for on rung "simulated" alone; always called
+        an estimate. A backend that only works on its device raises NotImplementedError."""
 
     def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
         """The kernel as an author reads it: `tunables` declared as the defaults, a library of ours as one line."""

@@ -8,13 +8,12 @@ runs it dry first to learn those.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
-from accelopt_backends.loops.nests import Nest, Store, atoms_of, dependencies
+from accelopt_backends.loops.nests import Nest
 from accelopt_backends.loops.pull import Index, Segment, canonical, narrow, resolve
 from accelopt_backends.loops.shortcuts import shortcut
 from accelopt_backends.loops.values import Graph, Val
@@ -345,35 +344,3 @@ class NestWriter:
 
 
 SCALAR_STORED = {"f": "float", "l": "int64_t", "b": "b8"}
-
-
-def row_level(nest: Nest, root: Val | Store) -> bool:
-    """Whether a root is computed once per row (not once per element of it)."""
-    return bool(nest.row) and set(atoms_of(root)) == set(nest.par)
-
-
-def pass_of(nest: Nest, root: Val | Store, levels: Mapping[Val, int]) -> int:
-    """The pass in which everything that the root needs is known."""
-    return max((levels[d] + 1 for d in dependencies(root) if d in levels), default=0)
-
-
-def pass_levels(nest: Nest) -> dict[Val, int]:
-    """For each row reduction, the pass that computes it."""
-    levels: dict[Val, int] = {}
-    for red in nest.reductions:
-        levels[red] = max((levels[d] + 1 for d in dependencies(red) if d in levels), default=0)
-    return levels
-
-
-def mergeable(writer: NestWriter) -> tuple[str, str] | None:
-    """Two adjacent loops that every access walks as one."""
-    nest = writer.nest
-    order = [*writer.par, *writer.row]
-    tied = bool(nest.reductions or any(row_level(nest, r) for r in nest.roots) or writer.scans)
-    for outer, inner in itertools.pairwise(order):
-        if tied and outer in writer.par and inner in writer.row:
-            continue
-        size = writer.sizes[inner]
-        if all(a.coefficient(outer) == a.coefficient(inner) * size for a in map(writer.merge, writer.accesses)):
-            return outer, inner
-    return None

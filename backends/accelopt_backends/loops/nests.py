@@ -27,6 +27,9 @@ class Store:
 
 Root = Val | Store
 
+ACCUMULATED = ("sum", "max", "min", "any")
+"""Kinds of reductions that may be made in parts."""
+
 
 @dataclass(eq=False)
 class Nest:
@@ -80,8 +83,9 @@ def dependencies(root: Root) -> set[Val]:
     return found
 
 
-def schedule(graph: Graph) -> list[Nest]:
-    """Nests in execution order. Raises Unsupported."""
+def schedule(graph: Graph, reductions: str = "auto") -> list[Nest]:
+    """Nests in execution order. `reductions` "auto" finishes row by row what runs along memory, and accumulates the rest
+    across rows; "together" finishes all row by row, "split" accumulates all that can be. Raises Unsupported."""
     pending: list[Root] = [v for v in graph.vals if v.kind == "reduce" and _used(graph, v)]
     pending += [s for k, v in enumerate(graph.outputs) for s in _stores(graph, k, v)]
     done: set[Val] = set()
@@ -91,7 +95,7 @@ def schedule(graph: Graph) -> list[Nest]:
     pending = [r for r in pending if r not in last]
     while pending:
         seed = next(r for r in pending if dependencies(r) <= done)
-        nest = _open(graph, seed, votes)
+        nest = _open(graph, seed, votes, reductions)
         _absorb(nest, pending, done)
         pending = [r for r in pending if r not in nest.reductions and r not in nest.accumulations and r not in nest.stores]
         done.update(nest.reductions)
@@ -145,7 +149,7 @@ def _best(atoms: list[str], votes: dict[str, float]) -> str:
     return max(reversed(atoms), key=lambda a: votes.get(a, 0.0))
 
 
-def _open(graph: Graph, seed: Root, votes: dict[str, float]) -> Nest:
+def _open(graph: Graph, seed: Root, votes: dict[str, float], reductions: str) -> Nest:
     atoms = atoms_of(seed)
     if not atoms:
         return Nest([], [])
@@ -157,7 +161,10 @@ def _open(graph: Graph, seed: Root, votes: dict[str, float]) -> Nest:
     kept = [a for a in atoms if a not in reduced]
     if seed.data[0].startswith("arg"):
         inner = _best([a for a in atoms if a in reduced], votes)
-    if inner in reduced and kept and _worth_rows(graph, kept):
+    if reductions == "together" and kept and inner not in reduced:
+        return Nest([*(a for a in kept if a != inner), inner], [a for a in atoms if a in reduced])
+    accumulated = reductions == "split" and seed.data[0] in ACCUMULATED
+    if inner in reduced and kept and _worth_rows(graph, kept) and not accumulated:
         row = [a for a in atoms if a in reduced and a != inner]
         return Nest(kept, [*row, inner])
     return Nest([a for a in atoms if a != inner], [inner])
@@ -208,7 +215,7 @@ def _absorb(nest: Nest, pending: list[Root], done: set[Val]) -> None:
 
 
 def _accumulates(nest: Nest, root: Val, atoms: set[str], reduced: set[str]) -> bool:
-    if root.data[0] not in ("sum", "max", "min", "any"):
+    if root.data[0] not in ACCUMULATED:
         return False
     if atoms == nest.space:
         return not reduced & set(nest.row) or set(nest.row) <= reduced
