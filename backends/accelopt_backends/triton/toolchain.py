@@ -8,8 +8,10 @@ gets what its arguments allow (device.py).
 from __future__ import annotations
 
 import ast
+import contextlib
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -99,14 +101,15 @@ def _compiled(path: Path, program: Program, launch: Launch, tunables: Mapping[st
         constexprs={(k,): v for k, v in constants_of(launch, bound, function.arg_names, known).items()},
         attrs={(k,): DIVISIBLE for k, kind in enumerate(bound.types) if kind != "constexpr"},
     )
-    with triton.knobs.cache.scope():
-        triton.knobs.cache.dir = str(path.parent / "compiled")
+    with _written_below(path.parent / "compiled"):
         try:
             kernel = triton.compile(
                 source,
                 target=GPUTarget(target.kind, target.capability, target.warp),
                 options=options | {"enable_fp_fusion": FP_FUSION},
             )
+        except OSError:
+            raise  # the machine's fault
         except Exception as failure:  # a compiler on text that nobody trusts: it may raise anything, asserts among them
             raise ToolchainFailed(
                 f"the compiler refused {launch.function} for {target.arch}", diagnosis=diagnosis(failure, module)
@@ -114,6 +117,21 @@ def _compiled(path: Path, program: Program, launch: Launch, tunables: Mapping[st
     said = features.of_kernel(kernel, target)
     refuse_what_cannot_run(launch, said, target)
     return {"function": launch.function, "line": launch.line, **options, **said}
+
+
+@contextlib.contextmanager
+def _written_below(folder: Path) -> Iterator[None]:
+    """The compiler's cache and its temporary files, which the assembler reads, are in `folder`."""
+    import triton
+
+    folder.mkdir(exist_ok=True)
+    before = tempfile.tempdir
+    with triton.knobs.cache.scope():
+        triton.knobs.cache.dir = tempfile.tempdir = str(folder)
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
 
 
 def _module(path: Path) -> Any:
