@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelopt_compile.cli import verify
+from accelopt_compile.cli import exchange, verify
 from accelopt_compile.cli.output import (
     CacheDirOption,
     JsonOption,
@@ -289,3 +289,5 @@ def gc(
 
 
 app.command("verify")(verify.verify)
+app.command("import")(exchange.import_)
+app.command("export")(exchange.export)
