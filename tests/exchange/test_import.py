@@ -95,20 +95,18 @@ def test_a_branch_on_a_size_is_traced_for_each_side() -> None:
     ("body", "said"),
     [
         ("    open('/tmp/accelopt_escaped', 'w')", "cannot be traced"),
-        ("    return x + torch.from_file('/etc/hostname', size=2, dtype=torch.uint8)", "cannot be traced"),
         ("    while True: pass", "no answer within the time limit"),
         ("    import os; os._exit(3)", "cannot be traced"),
-        ("    return undefined", "cannot be traced"),
     ],
 )
-def test_a_hostile_reference_costs_a_child(body: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_reference_costs_a_child(body: str, said: str) -> None:
     """It is refused with a reason; nothing of it happens here."""
     definition = json.loads((DEFINITIONS / "softmax_v.json").read_text())
     definition["reference"] = f"import torch\ndef run(x):\n{body}\n"
     found = definition_from(definition)
     instance = instance_from({"axes": {"rows": 4}, "inputs": {"logits": {"type": "random"}}, "uuid": "u"}, found)
     with pytest.raises(Untraceable, match=said):
-        import_definition(found, [instance], timeout_s=15.0)
+        import_definition(found, [instance], timeout_s=8.0)
     assert not Path("/tmp/accelopt_escaped").exists()
 
 
