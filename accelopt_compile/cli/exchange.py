@@ -30,7 +30,8 @@ def check_format(name: str) -> None:
 
 def import_(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="DEFINITION WORKLOADS...", help="A definition's JSON, then JSON or JSONL with its workloads.")
+        list[Path],
+        typer.Argument(metavar="DEFINITION WORKLOADS...", help="A definition's JSON, then JSON or JSONL with its workloads."),
     ],
     format_: FormatOption = "flashinfer-bench",
     as_json: JsonOption = False,
@@ -73,11 +74,24 @@ def told(imported: Imported) -> dict[str, Any]:
     for capture in imported.captures:
         links = capture.parts if capture.whole is None else (capture.whole,)
         regions = [
-            {"workload": link.workload.digest, "operators": operators(link.workload), "inputs": link.inputs, "outputs": link.outputs}
+            {
+                "workload": link.workload.digest,
+                "operators": operators(link.workload),
+                "inputs": link.inputs,
+                "outputs": link.outputs,
+            }
             for link in links
         ]
         uuids = [one.uuid for one in capture.instances]
-        captures.append({"workloads": uuids, "whole": capture.whole is not None, "cut": capture.cut, "regions": regions, "refused": capture.refused})
+        captures.append(
+            {
+                "workloads": uuids,
+                "whole": capture.whole is not None,
+                "cut": capture.cut,
+                "regions": regions,
+                "refused": capture.refused,
+            }
+        )
     return {"definition": imported.definition.name, "captures": captures, "walls": described(imported.walls)}
 
 
@@ -85,7 +99,9 @@ def _show(capture: Capture, imported: Imported, out: Output) -> None:
     name, many = imported.definition.name, plural(len(capture.instances), "workload")
     if capture.whole is not None:
         workload = capture.whole.workload
-        bindings = ", ".join(sorted({binding_text(capture.whole.binding(imported.definition, one.axes)) for one in capture.instances}))
+        bindings = ", ".join(
+            sorted({binding_text(capture.whole.binding(imported.definition, one.axes)) for one in capture.instances})
+        )
         out.line(f"WHOLE {name}, {many}: {workload.digest[:12]} {operators(workload)} [{bindings}]")
     else:
         out.line(f"CUT {name}, {many}: {capture.cut}; {plural(len(capture.parts), 'region')}")
@@ -98,7 +114,8 @@ def _show(capture: Capture, imported: Imported, out: Output) -> None:
 def export(
     out_dir: Annotated[Path, typer.Argument(metavar="OUT", help="A folder; made where it is not there.")],
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="Record ids or their first characters; all kernels when none is given.")
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Record ids or their first characters; all kernels when none is given."),
     ] = None,
     format_: FormatOption = "flashinfer-bench",
     as_json: JsonOption = False,

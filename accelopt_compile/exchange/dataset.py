@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
@@ -33,9 +32,7 @@ class Written:
     why_not: str = ""
 
 
-def export(
-    records: Iterable[tuple[str, Record]], *, store: Store, backends: Mapping[str, Backend], out: Path
-) -> list[Written]:
+def export(records: Iterable[tuple[str, Record]], *, store: Store, backends: Mapping[str, Backend], out: Path) -> list[Written]:
     """Write each record's definition, solution, workload and trace below `out`. A record that the format cannot hold is a
     reason; raises AccelOptError where `out` cannot be written."""
     results = []
@@ -50,9 +47,7 @@ def export(
     return results
 
 
-def exportable(
-    record_id: str, record: Record, *, store: Store, backends: Mapping[str, Backend]
-) -> tuple[Exported, Known | None]:
+def exportable(record_id: str, record: Record, *, store: Store, backends: Mapping[str, Backend]) -> tuple[Exported, Known | None]:
     """A record with its definition, an imported one where there is one, and its kernel as plain code. Raises Unexportable."""
     if record.source is None:
         raise Unexportable(f"it has no kernel: {record.reason or 'the baseline was kept'}")

@@ -106,7 +106,9 @@ def contiguous(spec: TensorSpec) -> bool:
 def _reference(workload: Workload) -> str:
     """The workload's reference, called as the format calls one: `run(i0, ...)`, one result or a tuple."""
     names = ", ".join(f"i{k}" for k in range(len(workload.inputs)))
-    sizes = [f"    {symbol} = {place}" for symbol, place in symbol_places(workload, [f"i{k}" for k in range(len(workload.inputs))])]
+    sizes = [
+        f"    {symbol} = {place}" for symbol, place in symbol_places(workload, [f"i{k}" for k in range(len(workload.inputs))])
+    ]
     results = "[0]" if len(workload.outputs) == 1 else ""
     call = ", ".join(filter(None, (names, ", ".join(workload.symbols))))
     lines = [reference_source(workload), "", f"def run({names}):", *sizes, f"    return reference({call}){results}"]

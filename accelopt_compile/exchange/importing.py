@@ -15,10 +15,11 @@ from typing import Any
 
 from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.evaluate.limits import Limits
+from accelopt_compile.evaluate.reference import operator_of
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.exchange.links import Known, Link, exchange_document, link_from, sizes_of
 from accelopt_compile.exchange.schema import DTYPES, Definition, Instance
-from accelopt_compile.records import Binding
+from accelopt_compile.records import Binding, Workload
 from accelopt_compile.sites import Site, document
 
 TRACE_S = 120.0
@@ -66,9 +67,7 @@ class Imported:
     def _site(self, link: Link, instance: Instance, parts: Sequence[Site] = ()) -> Site:
         binding: Binding = link.check(self.definition, instance.axes)
         others = tuple(part for part in parts if part.workload != link.workload)
-        return Site(
-            workload=link.workload, binding=binding, name=self.definition.name, count=1, cost=0.0, parts=others
-        )
+        return Site(workload=link.workload, binding=binding, name=self.definition.name, count=1, cost=0.0, parts=others)
 
     def document(self) -> dict[str, Any]:
         """What the store keeps under `definition.digest`: the regions, as for a captured model, and how they fit."""
@@ -187,6 +186,7 @@ def _capture(definition: Definition, told: Mapping[str, Any], covered: Sequence[
         except (KeyError, TypeError, IndexError) as failure:
             raise InvalidRecord(f"{definition.name}: not a region: {type(failure).__name__} {failure}") from failure
         found = link_from(named, definition)
+        _check_operators(found.workload)
         for instance in covered:
             found.check(definition, instance.axes)
         return found
@@ -194,7 +194,8 @@ def _capture(definition: Definition, told: Mapping[str, Any], covered: Sequence[
     whole = None if told["whole"] is None else link(told["whole"])
     cut = told["cut"]
     if whole is not None and not whole.whole(definition):
-        whole, cut = None, f"it gives {len(whole.outputs)} results; the definition has {len(definition.outputs)} outputs"
+        cut = f"it gives {len(whole.outputs)} results; the definition has {len(definition.outputs)} outputs"
+        whole = None
     return Capture(
         whole=whole,
         cut=cut,
@@ -202,3 +203,17 @@ def _capture(definition: Definition, told: Mapping[str, Any], covered: Sequence[
         refused=told["refused"],
         instances=tuple(covered),
     )
+
+
+_MAKING = ("aten.full.default", "prims.iota.default", "aten.scalar_tensor.default", "aten.arange.start_step")
+"""Operators that make a tensor of numbers alone."""
+
+
+def _check_operators(workload: Workload) -> None:
+    """Raises InvalidRecord for an operator that writes to its arguments, or makes a tensor from something else than tensors
+    and numbers (a file, say): a traced graph has none, but the process that traced it may say anything."""
+    for node in workload.nodes:
+        schema = operator_of(node.op)._schema
+        reads = any("Tensor" in str(argument.type) for argument in schema.arguments)
+        if schema.is_mutable or not (reads or node.op in _MAKING):
+            raise InvalidRecord(f"{node.op} is in the traced workload; a reference may only compute")

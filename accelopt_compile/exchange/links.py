@@ -41,7 +41,10 @@ class Link:
         """The binding at these axes, after every tensor that both know was found to have one type and shape. Raises
         InvalidRecord: then whoever traced the definition did not tell the truth, or traced something else."""
         binding, sizes = self.binding(definition, axes), sizes_of(definition, axes)
-        pairs = [*zip(self.inputs, self.workload.inputs, strict=True), *zip(self.outputs, self.workload.output_specs, strict=True)]
+        pairs = [
+            *zip(self.inputs, self.workload.inputs, strict=True),
+            *zip(self.outputs, self.workload.output_specs, strict=True),
+        ]
         tensors = {**definition.inputs, **definition.outputs}
         for name, spec in pairs:
             if name is None:

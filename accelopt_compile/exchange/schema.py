@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import keyword
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,9 @@ def definition_from(data: Any) -> Definition:
 
 def _check(found: Definition) -> None:
     if len(found.axes) > MOST_AXES or len(found.inputs) + len(found.outputs) > MOST_TENSORS or not found.outputs:
-        raise InvalidRecord(f"definition {found.name}: {len(found.axes)} axes, {len(found.inputs)} inputs, {len(found.outputs)} outputs")
+        raise InvalidRecord(
+            f"definition {found.name}: {len(found.axes)} axes, {len(found.inputs)} inputs, {len(found.outputs)} outputs"
+        )
     for name in (*found.inputs, *found.outputs):
         if not name.isidentifier() or keyword.iskeyword(name):
             raise InvalidRecord(f"definition {found.name}: {name[:80]!r} cannot be the name of an argument")
@@ -205,7 +208,7 @@ def _tensor(name: object, data: Any, axes: Mapping[str, int | None]) -> Tensor:
 
 def _input(name: object, data: Any) -> Mapping[str, Any]:
     kind = data["type"]
-    if kind == "scalar" and isinstance(data["value"], int | float):
+    if kind == "scalar" and isinstance(data["value"], int | float) and math.isfinite(data["value"]):
         return {"type": "scalar", "value": data["value"]}
     if kind == "random":
         return {"type": "random"}

@@ -104,7 +104,7 @@ def wrapper(definition: Definition, link: Link) -> str:
     body.append(f"{Standalone.ENTRY}({', '.join([*inputs, *results, *workload.symbols])})")
     ordered = [results[link.outputs.index(name)] for name in definition.outputs]
     body.append(f"return {', '.join(ordered)}")
-    lines = ["import torch", "", "", f"def run({', '.join(definition.inputs)}):", *(f"    {line}" for line in body)]
+    lines = [f"def run({', '.join(definition.inputs)}):", *(f"    {line}" for line in body)]
     return "\n".join(lines) + "\n"
 
 
@@ -122,7 +122,9 @@ def check_exportable(definition: Definition, link: Link) -> None:
         raise Unexportable(f"the workload is only a part of {definition.name}")
     for name, spec in zip(link.inputs, link.workload.inputs, strict=True):
         if not contiguous(spec):
-            raise Unexportable(f"input {name} has strides {spec.strides} for shape {spec.shape}; the format knows contiguous tensors")
+            raise Unexportable(
+                f"input {name} has strides {spec.strides} for shape {spec.shape}; the format knows contiguous tensors"
+            )
     taken = {*link.workload.symbols, *(f"result{k}" for k in range(len(link.outputs))), "torch", Standalone.ENTRY}
     if both := taken & set(definition.inputs):
         raise Unexportable(f"the input names {sorted(both)} of {definition.name} are taken by the exported function")

@@ -55,6 +55,7 @@ def trace(exported: Exported, instance: Instance) -> dict[str, Any] | None:
         return None
     eager = timing.baselines_us.get("eager", 0.0)
     rivals = ", ".join(f"{name} {us:.3f} us" for name, us in sorted(timing.baselines_us.items()))
+    measured = f"{timing.speedup:.3f}x the better of {rivals}; 95 % from {timing.low:.3f} to {timing.high:.3f}"
     extra = {} if errors is None else {"worst_share_of_allowed_error": errors.worst_share, "cases": errors.cases}
     return {
         **workload_trace(exported, instance),
@@ -63,7 +64,7 @@ def trace(exported: Exported, instance: Instance) -> dict[str, Any] | None:
             "status": "PASSED",
             "environment": {"hardware": record.environment.get("device") or record.target, "libs": dict(record.environment)},
             "timestamp": record.created or "unknown",
-            "log": f"AccelOpt Compile: {timing.speedup:.3f}x the better of {rivals}; 95 % between {timing.low:.3f} and {timing.high:.3f}",
+            "log": f"AccelOpt Compile: {measured}",
             "correctness": {"max_relative_error": "NaN", "max_absolute_error": "NaN", "extra": extra},
             "performance": {
                 "latency_ms": timing.kernel_us / 1e3,

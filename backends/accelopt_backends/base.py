@@ -64,9 +64,9 @@ class Guide:
 
 @dataclass(frozen=True, kw_only=True)
 class Standalone:
-    """A kernel as a Python module without anything of ours. `text` defines `accelopt_kernel(inputs..., outputs..., sizes...)`
-    over tensors and integers, in the workload's order; it raises where the kernel declines. `files` lie beside it, by name;
-    `language` and `hardware` are for whoever sorts solutions ("triton", ("cuda",)), `dependencies` what it imports."""
+    """A kernel as a Python module without anything of ours. `text` imports torch and defines a function ENTRY, called with the
+    inputs, the outputs and the sizes in the workload's order; it raises where the kernel declines. `files` lie beside it, by
+    name; `language` ("python") and `hardware` ("cpu") are for whoever sorts solutions, `dependencies` what it imports."""
 
     ENTRY: ClassVar[str] = "accelopt_kernel"
 

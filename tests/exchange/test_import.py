@@ -110,25 +110,36 @@ def test_a_hostile_reference_costs_a_child(body: str, said: str) -> None:
     assert not Path("/tmp/accelopt_escaped").exists()
 
 
-@pytest.mark.parametrize("at_import", ["open('/tmp/accelopt_escaped', 'w')", "import socket; socket.socket()", "import os; os.fork()"])
+@pytest.mark.parametrize(
+    "at_import", ["open('/tmp/accelopt_escaped', 'w')", "import socket; socket.socket()", "import os; os.fork()"]
+)
 def test_code_at_import_meets_the_walls(at_import: str) -> None:
     """What a reference does outside of `run` fails behind the walls."""
-    with pytest.raises(Untraceable, match="Operation not permitted|PermissionError"):
+    with pytest.raises(Untraceable, match=r"Operation not permitted|PermissionError"):
         small(f"{at_import}\ndef run(x):\n    return x\n")
     assert not Path("/tmp/accelopt_escaped").exists()
 
 
-def test_a_child_that_lies_is_found_out() -> None:
-    """A reference that makes its process send another workload is refused: shapes and types are compared with the definition."""
-    lie = (
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        ("said['workload']['inputs'][0][0] = 'i64'", "x is f32"),
+        ("said['workload']['nodes'][0][0] = 'aten.from_file.default'", "may only compute"),
+        ("said['inputs'] = [7]", "not a region"),
+        ("said['symbols'] = ['__import__', 'x']", "not arithmetic"),
+    ],
+)
+def test_a_child_that_lies_is_found_out(lie: str, said: str) -> None:
+    """A reference can make its process say anything; shapes, types, operators and names are checked on arrival."""
+    text = (
         "import accelopt_compile.evaluate.sandbox.tracer as t\n"
         "told = t._told\n"
-        "def lying(*a):\n    said = told(*a)\n    said['workload']['inputs'][0][0] = 'i64'\n    return said\n"
+        f"def lying(*a):\n    said = told(*a)\n    {lie}\n    return said\n"
         "t._told = lying\n"
         "def run(x):\n    return x * 2\n"
     )
-    with pytest.raises(InvalidRecord, match="x is f32"):
-        small(lie)
+    with pytest.raises(InvalidRecord, match=said):
+        small(text)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""What a forked child becomes: a referee, a builder, a runner, a tracer or a nursery. Requests and answers are JSON lines over one
-socket; standard output is only captured. A builder or runner may die at any time: a candidate's crash is its crash."""
+"""What a forked child becomes: a referee, a builder, a runner, a tracer or a nursery. Requests and answers are JSON lines over
+one socket; standard output is only captured. A builder or runner may die at any time: a candidate's crash is its crash."""
 
 from __future__ import annotations
 

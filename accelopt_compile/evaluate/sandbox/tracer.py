@@ -89,7 +89,7 @@ def _traced(message: Mapping[str, Any]) -> _Trace | str:
             arguments.append(torch.empty(shape, dtype=DTYPES[argument["dtype"]]))
             for k, dim in enumerate(argument["shape"]):
                 if dim in free:
-                    maybe_mark_dynamic(arguments[-1], k)  # type: ignore[no-untyped-call]
+                    maybe_mark_dynamic(arguments[-1], k)
     found: list[_Trace | str] = []
 
     def keep(gm: GraphModule, inputs: Sequence[Any]) -> Any:

@@ -12,7 +12,7 @@ from accelopt_compile.records import KernelSource
 
 FILE = "kernel.cpp"
 
-_TEXT = '''import ctypes
+_TEXT = """import ctypes
 import functools
 import os
 import pathlib
@@ -45,7 +45,7 @@ def accelopt_kernel(*arguments):
     values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
     if _built()(pointers, values, torch.get_num_threads()) != 0:
         raise ValueError("the kernel declines these sizes")
-'''
+"""
 
 
 def standalone(source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:

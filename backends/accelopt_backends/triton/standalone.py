@@ -7,7 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from accelopt_backends.base import Standalone
 from accelopt_backends.triton.binding import Bound, Unbound, bind, pointer_types
-from accelopt_backends.triton.source import HOST, INTERPRETED, POINTERS, Assign, Launch, Leave, Program, Scratch, SourceError, parse
+from accelopt_backends.triton.source import (
+    HOST,
+    INTERPRETED,
+    POINTERS,
+    Assign,
+    Launch,
+    Leave,
+    Program,
+    Scratch,
+    SourceError,
+    parse,
+)
 from accelopt_compile.records import KernelSource
 
 _TORCH = {
