@@ -15,7 +15,8 @@ from accelopt_compile.wording import plural
 
 @dataclass(frozen=True, kw_only=True)
 class PrewarmReport:
-    """What a prewarm left in the store: one report per graph. `hits` counts distinct regions with a kernel."""
+    """What a prewarm left in the store: one report per graph. `hits` counts distinct regions with a kernel, `candidates` those
+    whose kernels wait for their device."""
 
     compiles: Sequence[CompileReport]
 
@@ -26,6 +27,10 @@ class PrewarmReport:
     @property
     def hits(self) -> int:
         return sum(region.outcome in ("HIT", "TUNED") for region in self.regions)
+
+    @property
+    def candidates(self) -> int:
+        return sum(region.outcome == "CANDIDATE" for region in self.regions)
 
     def __str__(self) -> str:
         return "\n".join(_lines(self.compiles))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from accelopt_backends.registry import classes
 from accelopt_compile.errors import InvalidOption, UnknownOption
 
 log = logging.getLogger("accelopt_compile.config")
@@ -22,7 +23,7 @@ MODES = ("off", "apply", "tune")
 EFFORTS = ("auto", "quick", "default", "full", "paper")
 PROPOSERS = ("auto", "builtin", "llm", "both")
 
-_OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER")
+_OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER", "ACCELOPT_REFERENCE_DEVICE")
 """Variables of ours that are not settings."""
 
 
@@ -37,8 +38,9 @@ class Settings:
     mode: str = _setting("tune", "off: Inductor alone; apply: use the cache, never search; tune: search on a miss", choices=MODES)
     budget_s: float = _setting(60.0, "seconds that the searches of one compile may take together", low=0)
     cache_dir: str | None = _setting(None, "directory of the kernel store (default: ACCELOPT_CACHE_DIR or the user's cache)")
-    backend: str = _setting(
-        "auto", "language of the kernels; auto takes the first that works here", choices=("auto", "cpp", "reference")
+    backend: str = _setting("auto", "language of the kernels; auto takes the first that works here", choices=("auto", *classes()))
+    target: str = _setting(
+        "", "device to prepare kernels for, by its target; other than the one here they become candidates (default: the one here)"
     )
     threads: int | None = _setting(None, "threads that kernels are timed with (default: torch.get_num_threads())", low=1)
     seed: int = _setting(0, "seed of the built-in proposer and of the verification inputs", low=0)
@@ -86,7 +88,7 @@ class Settings:
     @property
     def rewrite_key(self) -> tuple[str, ...]:
         """The settings that change which regions a compiled graph has replaced, as text (part of Inductor's cache key)."""
-        return (self.backend, str(self.min_speedup), str(self.max_regions))
+        return (self.backend, self.target, str(self.min_speedup), str(self.max_regions))
 
 
 _FIELDS = {f.name: f for f in fields(Settings)}

@@ -27,7 +27,7 @@ _MOVES = {
 
 
 def family_of(workload: Workload) -> str:
-    """One of: attention, softmax, cross_entropy, norm, norm_backward, reduction, scan, sort, argmax, embedding, rotary,
+    """One of: attention, matmul, softmax, cross_entropy, norm, norm_backward, reduction, scan, sort, argmax, embedding, rotary,
     activation, optimizer, copy, pointwise."""
     ops = [node.op.split(".")[1] for node in workload.nodes]
     for name, holds in _RULES:
@@ -83,6 +83,7 @@ def _optimizer(w: Workload, ops: list[str]) -> bool:
 
 _RULES: tuple[tuple[str, Callable[[Workload, list[str]], bool]], ...] = (
     ("attention", _attention),
+    ("matmul", lambda w, ops: bool({"mm", "addmm", "bmm", "baddbmm"} & set(ops))),
     ("cross_entropy", _cross_entropy),
     ("softmax", _softmax),
     ("norm", _norm),

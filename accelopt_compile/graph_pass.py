@@ -19,6 +19,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
 import accelopt_compile
+from accelopt_compile.attention import settle_seeds
 from accelopt_compile.foreach import expand
 from accelopt_compile.in_place import Update, call_update, pooled, updates_of
 from accelopt_compile.launch import ops
@@ -49,11 +50,11 @@ def code_version() -> str:
     return sha256_text("\n".join(f"{f.name}\n{f.read_text(encoding='utf-8')}" for f in files))
 
 
-def signature_of(region: Region) -> Signed | str:
-    """The region in canonical form, or why it has none. Kernels are for the CPU: a device's pointers never reach one."""
+def signature_of(region: Region, *, device: str = "cpu") -> Signed | str:
+    """The region in canonical form, or why it has none. Kernels are for one type of device: another's pointers never reach one."""
     devices = {v.device.type for n in (*region.inputs, *region.outputs) for v in values(n) if isinstance(v, torch.Tensor)}
-    if devices - {"cpu"}:
-        return f"tensors on {', '.join(sorted(devices))}; kernels are for the CPU"
+    if devices - {device}:
+        return f"tensors on {', '.join(sorted(devices))}; kernels are for the {device.upper()}"
     try:
         return try_sign(region)
     except Exception as failure:  # guards the user's program: one strange region must not cost the others their kernels
@@ -63,20 +64,22 @@ def signature_of(region: Region) -> Signed | str:
 
 
 class AccelOptPass(CustomGraphPass):
-    """Replaces the regions that have a winner. `winners` is a snapshot: two passes with equal `uuid` rewrite alike."""
+    """Replaces the regions that have a winner. `winners` is a snapshot: two passes with equal `uuid` rewrite alike.
+    `gemm_budget` is the backend's, as when the winners were found."""
 
-    def __init__(self, winners: Mapping[Choice, Winner]) -> None:
-        self.winners = dict(winners)
+    def __init__(self, winners: Mapping[Choice, Winner], *, gemm_budget: int = 0) -> None:
+        self.winners, self.gemm_budget = dict(winners), gemm_budget
 
     def uuid(self) -> Any:
         chosen = sorted([digest, [list(pair) for pair in binding], w.key] for (digest, binding), w in self.winners.items())
-        return "accelopt", code_version(), sha256_text(canonical_json(chosen))
+        return "accelopt", code_version(), self.gemm_budget, sha256_text(canonical_json(chosen))
 
     def __call__(self, graph: Graph) -> None:
         if not self.winners:
             return
         try:
             expand(graph)
+            settle_seeds(graph)
             hits, updates = self.hits(graph)
         except Exception as failure:  # guards the user's program: an unreplaced graph is a right graph
             self._step_aside("while looking for regions", failure)
@@ -103,7 +106,7 @@ class AccelOptPass(CustomGraphPass):
         without one gives way to the parts it was merged of."""
         found: list[tuple[Region, Signed, Winner]] = []
         together: dict[str, list[Update]] = {}
-        whole = [(region, signature_of(region)) for region in partition(graph).regions]
+        whole = [(region, signature_of(region)) for region in partition(graph, gemm_budget=self.gemm_budget).regions]
         updates = updates_of(whole)
         bindings = pooled(updates.values())
         pending = [(region, signed) for region, signed in reversed(whole)]

@@ -9,17 +9,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from accelopt_compile.records import Basis
+from accelopt_compile.wording import times_text
+
 log = logging.getLogger("accelopt_compile")
 
-Outcome = Literal["HIT", "TUNED", "BASELINE", "MISS"]
-"""HIT: a stored kernel serves. TUNED: this compile found one. BASELINE: a search found none, Inductor keeps the region.
+Outcome = Literal["HIT", "TUNED", "CANDIDATE", "BASELINE", "MISS"]
+"""HIT: a stored kernel serves. TUNED: this compile found one. CANDIDATE: kernels wait for their device, which is not here, and
+Inductor keeps the region. BASELINE: a search found none, Inductor keeps the region.
 MISS: nothing is known and nothing was searched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegionReport:
     """One distinct region of a compile. `operators` are its ATen calls in short, `count` how often the region occurs,
-    `speedup` that of its kernel over the better of Inductor and eager (0 without a kernel)."""
+    `speedup` that of its kernel over the better of Inductor and eager (0 without a kernel). On the
+    basis "estimated" it is the best candidate's by a model of the device, over the region without fusion."""
 
     workload: str
     name: str
@@ -32,6 +37,7 @@ class RegionReport:
     kernel_us: float = 0.0
     baseline_us: float = 0.0
     seconds: float = 0.0
+    basis: Basis = "measured"
 
     def line(self) -> str:
         """The region's line in the log, without its place in the list.
@@ -40,7 +46,8 @@ class RegionReport:
         ...              outcome="TUNED", speedup=1.42).line()
         'TUNED 1.42x  pow mean mul x2 [s0=8] ab12ab12'
         """
-        what = self.outcome + (f" {self.speedup:.2f}x" if self.speedup else "") + (f" ({self.reason})" if self.reason else "")
+        gain = f" {times_text(self.speedup, self.basis)}" if self.speedup else ""
+        what = f"{self.outcome}{gain}" + (f" ({self.reason})" if self.reason else "")
         times = f" x{self.count}" if self.count > 1 else ""
         sizes = f" [{' '.join(f'{k}={v}' for k, v in self.binding.items())}]" if self.binding else ""
         return f"{what}  {self.operators}{times}{sizes} {self.workload[:8]}"

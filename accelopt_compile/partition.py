@@ -5,6 +5,7 @@ owns starts a cone, and a producer joins it when all its users are in the cone (
 back by `copy_`, does not count as a use: such values become further outputs of the region). Then a region is merged into
 the consumer that it feeds when nothing outside lies between them and no other consumer looks alike, so that residual add
 and norm become one, while the cosines of rotary embeddings, which feed every layer, stay on their own.
+With a budget of matrix products, regions around those come first (products.py); without one they are walls.
 Regrouping views at the rim stay outside: they are free, and without them a region's outputs own their storage.
 """
 
@@ -16,7 +17,19 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, Node
 
-from accelopt_compile.nodes import RESHAPES, Kind, classify, hint, numel, op_name, packet_name, same_size, values
+from accelopt_compile.nodes import (
+    RESHAPES,
+    Kind,
+    classify,
+    hint,
+    numel,
+    op_name,
+    packet_name,
+    results,
+    same_size,
+    sources,
+)
+from accelopt_compile.products import product_cones
 from accelopt_compile.quotient import Quotient
 
 NODE_CAP = 96
@@ -43,6 +56,8 @@ _SCALING = {"prims.convert_element_type", "aten.mul", "aten.div", "aten.add", "a
 
 _ALONE = (Kind.SDPA, Kind.TOPK)
 """Kinds with kernels of their own: never absorbed, never merged, and choosy about what they absorb."""
+
+_UNMERGED = (*_ALONE, Kind.GEMM)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,10 +87,9 @@ class Partition:
 
 
 def partition(graph: Graph, *, gemm_budget: int = 0) -> Partition:
-    """Cut `graph`. Every node needs `meta["val"]`. `gemm_budget` must be 0: matrix products are walls."""
-    if gemm_budget != 0:
-        raise NotImplementedError("regions around matrix products are not built yet; gemm_budget must be 0")
-    return _Partitioner(graph).run()
+    """Cut `graph`. Every node needs `meta["val"]`. A region holds at most `gemm_budget` matrix products: with 0 they are
+    walls."""
+    return _Partitioner(graph, gemm_budget).run()
 
 
 def nested(region: Region) -> tuple[Region, ...]:
@@ -84,19 +98,24 @@ def nested(region: Region) -> tuple[Region, ...]:
 
 
 class _Partitioner:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, gemm_budget: int) -> None:
         self.nodes = list(graph.nodes)
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.kind: dict[Node, Kind] = {}
         self.refused: dict[str, str] = {}
         for node in self.nodes:
             kind, why = classify(node)
+            if kind is Kind.GEMM and gemm_budget == 0:
+                kind, why = Kind.WALL, f"{packet_name(node)} is in no class of operators that a region may hold"
             self.kind[node] = kind
             if why and node.op == "call_function":
                 self.refused[node.name] = why
         self.mutations = [i for i, n in enumerate(self.nodes) if _is_mutation(n)]
         self.owner: dict[Node, int] = {}
         self.cones: list[list[Node]] = []
+        self.pieces: dict[Node, list[list[Node]]] = {}
+        if gemm_budget > 0:
+            self._grow_products(gemm_budget)
 
     def run(self) -> Partition:
         for node in reversed(self.nodes):
@@ -117,6 +136,19 @@ class _Partitioner:
         return Partition(regions=tuple(regions), refused=refused)
 
     # ------------------------------------------------------------ cones
+
+    def _grow_products(self, budget: int) -> None:
+        """The cones of products. Each can be taken apart into its prologue and the rest."""
+        for found in product_cones(self.nodes, self.kind, self.position, budget):
+            cone = sorted((*found.prologue, *found.body), key=self.position.__getitem__)
+            self.owner.update(dict.fromkeys(cone, len(self.cones)))
+            self.cones.append(cone)
+            if found.prologue:
+                self.pieces[cone[0]] = [list(found.prologue), list(found.body)]
+        for node in self.nodes:
+            if self.kind[node] is Kind.GEMM and node not in self.owner:
+                self.kind[node] = Kind.WALL
+                self.refused[node.name] = f"{packet_name(node)} with nothing to fuse is left to the library"
 
     def _unit(self, node: Node) -> list[Node]:
         """A call and its `getitem`s, which go together."""
@@ -164,13 +196,14 @@ class _Partitioner:
     # ------------------------------------------------------------ merging
 
     def _may_merge(self, producer: list[Node], consumer: list[Node]) -> bool:
-        return not any(self.kind[n] in _ALONE for n in (*producer, *consumer))
+        return not any(self.kind[n] in _UNMERGED for n in (*producer, *consumer))
 
     # ------------------------------------------------------------ building
 
     def _build(self, group: tuple[list[Node], ...]) -> Region | None:
         """The region of merged cones; None, with a reason for each node, when it is not worth or not allowed."""
         members = sorted((n for cone in group for n in cone), key=self.position.__getitem__)
+        group = tuple(piece for cone in group for piece in self.pieces.get(cone[0], [cone]))
         region = self._region(members)
         why = self._region_refusal(region)
         if why:
@@ -199,7 +232,7 @@ class _Partitioner:
         inside = set(nodes)
         inputs: dict[Node, None] = {}
         for node in nodes:
-            for source in node.all_input_nodes:
+            for source in sources(node):
                 if source not in inside and isinstance(source.meta.get("val"), torch.Tensor):
                     inputs.setdefault(source)
         given = {n for n in kept if self._widens(n) and self._leaves(n, inside) and self._only_computed_with(n, inside)}
@@ -225,7 +258,7 @@ class _Partitioner:
         found: dict[Node, None] = {}
         alone = any(self.kind[node] in _ALONE for node in kept)
         for node in kept:
-            for source in node.all_input_nodes:
+            for source in sources(node):
                 free = self.kind[source] is Kind.CONST or (not alone and self._widens(source))
                 if free and source not in inside:
                     found.setdefault(source)
@@ -244,14 +277,18 @@ class _Partitioner:
                 if all((s in rim or s not in inside) and self.kind[s] is not Kind.CONST for s in sources):
                     rim[node] = None
         for node in reversed(rim):
-            bare = packet_name(node) in RESHAPES and not any(s in inside for s in node.all_input_nodes)
+            bare = self._regroups(node) and not any(s in inside for s in node.all_input_nodes)
             if bare or any(user not in inside for user in node.users):
                 inside.discard(node)
         for node in rim:  # what is bare now
-            movable = packet_name(node) in RESHAPES or self.kind[node] is Kind.ITEM
+            movable = self._regroups(node) or self.kind[node] is Kind.ITEM
             if node in inside and movable and not any(s in inside for s in node.all_input_nodes):
                 inside.discard(node)
         return [node for node in members if node in inside]
+
+    def _regroups(self, node: Node) -> bool:
+        """Whether a leading view may stay outside: one that only regroups, but for a product's rows (see products.py)."""
+        return packet_name(node) in RESHAPES and not any(self.kind[user] is Kind.GEMM for user in node.users)
 
     def _users_of_unit(self, node: Node) -> list[Node]:
         unit = set(self._unit(node))
@@ -266,7 +303,7 @@ class _Partitioner:
         largest = max(numel(n.meta["val"]) for n in (*region.inputs, *region.outputs))
         if len(computing) == 1 and self.kind[computing[0]] is Kind.POINTWISE and largest < TINY:
             return f"one {op_name(computing[0])} on {largest} elements is not worth a kernel"
-        devices = {v.device for n in (*region.inputs, *region.nodes) for v in values(n) if isinstance(v, torch.Tensor)}
+        devices = {v.device for n in (*region.inputs, *region.nodes) for v in results(n) if isinstance(v, torch.Tensor)}
         if len(devices) > 1:
             return "tensors on several devices"
         first, last = self.position[region.nodes[0]], self.position[region.nodes[-1]]

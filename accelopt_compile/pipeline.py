@@ -7,7 +7,6 @@ The pass (`graph_pass`) then only looks up.
 from __future__ import annotations
 
 import functools
-import importlib
 import logging
 import time
 import traceback
@@ -19,6 +18,7 @@ import torch
 from torch.fx import GraphModule
 
 from accelopt_backends.base import Backend, Missing, Ready
+from accelopt_backends.registry import backend_named
 from accelopt_cache.kernel_store import Store
 from accelopt_cache.layers import open_layers
 from accelopt_cache.reuse import reuse
@@ -32,7 +32,7 @@ from accelopt_compile.outcomes import CompileReport, RegionReport
 from accelopt_compile.records import Record, bucket_distance, sha256_text
 from accelopt_compile.search.budget import Budget, allot
 from accelopt_compile.sites import Site, document, from_document, sites_of
-from accelopt_compile.tuning import Bench, tune
+from accelopt_compile.tuning import Bench, candidates_text, tune
 from accelopt_compile.winners import Winner, winner_of
 from accelopt_compile.wording import operators, plural, said_once
 
@@ -81,28 +81,31 @@ class Decided:
         """Whether a search on the site could make a difference to the graph."""
         return site.cost >= NEGLIGIBLE * self.total_s
 
+    def settled(self, report: RegionReport, site: Site) -> bool:
+        """Whether the site has its kernels, so that its parts need none."""
+        return site.choice in self.winners or report.outcome == "CANDIDATE"
+
     def add(self, site: Site, report: RegionReport) -> None:
         self.reports.append(report)
         self.seen.add(site.choice)
         outcomes.announce(report, len(self.reports))
 
 
-BACKENDS = {"cpp": "accelopt_backends.cpp:CppBackend", "reference": "accelopt_backends.reference:ReferenceBackend"}
-"""Where each language's backend lives. "reference" is never fast and never chosen by "auto"; it carries tests."""
-
 AUTOMATIC = ("cpp",)
-"""What "auto" tries, in this order."""
+"""What "auto" tries, in this order: languages for the processor that runs the model."""
 
 
 def bench_for(settings: Settings) -> Bench:
     """The store and the backend of these settings, on this machine. Raises ToolchainMissing where no backend works."""
     why = []
     for name in AUTOMATIC if settings.backend == "auto" else (settings.backend,):
-        module, _, attribute = BACKENDS[name].partition(":")
-        backend: Backend = getattr(importlib.import_module(module), attribute)()
+        backend = backend_named(name, settings.target)
         ready = backend.probe()
         if isinstance(ready, Missing):
             why.append(f"{name}: {ready.why}; {ready.how}")
+            continue
+        if settings.target not in ("", ready.target):
+            why.append(f"{name} makes kernels for {ready.target}, the device that is here, not for {settings.target}")
             continue
         threads = settings.threads or torch.get_num_threads()
         store, layers = _stores(settings.cache_dir)
@@ -114,6 +117,7 @@ def bench_for(settings: Settings) -> Bench:
             target=ready.target,
             environment=environment_of(ready, threads),
             threads=threads,
+            rung=ready.rung,
         )
     raise ToolchainMissing(f"no backend works here: {'; '.join(why)}")
 
@@ -133,13 +137,14 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
     started = time.monotonic()
     bench = bench_for(settings)
-    digest = graph_digest(gm, example_inputs, extra=settings.rewrite_key)
+    budget = bench.backend.gemm_budget
+    digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *((f"products {budget}",) if budget else ())))
     known = from_document(bench.store.graph(digest))
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
 
         warm()  # its imports take seconds; meanwhile the graph is captured
-    sites, refused = known or sites_of(gm, example_inputs)
+    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=budget)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))
     decided = decide(sites, bench)
@@ -166,7 +171,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     tuning = bench.settings.mode == "tune"
     budget = Budget(seconds=bench.settings.budget_s if tuning else 0.0, clock=time.monotonic)
     unknown = _look_up(sites, bench, decided)
-    if tuning and len(unknown) > 1:
+    if tuning and len(unknown) > 1 and bench.rung == "device":
         _prepare(unknown, bench, budget)
     while unknown and tuning and decided.searched < bench.settings.max_regions:
         site, seconds = _hottest(unknown, budget.remaining_s)
@@ -177,7 +182,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         decided.add(site, report)
         again = [s for s in unknown if s.workload == site.workload and s is not site]
         # While somebody else is at a region its parts are left alone: they may be of no use in a minute.
-        parts = () if site.choice in decided.winners or (report.outcome == "MISS" and not report.seconds) else site.parts
+        parts = () if decided.settled(report, site) or (report.outcome == "MISS" and not report.seconds) else site.parts
         unknown = [s for s in unknown if s.workload != site.workload]
         unknown += _look_up([*again, *parts], bench, decided)
     for site in unknown:
@@ -212,7 +217,7 @@ def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site
             unknown.append(site)
             continue
         decided.add(site, report)
-        if site.choice not in decided.winners and decided.worthwhile(site):
+        if not decided.settled(report, site) and decided.worthwhile(site):
             queue.extend(site.parts)
     return unknown
 
@@ -232,6 +237,10 @@ def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | 
     arguments = len(site.workload.inputs) + len(site.workload.symbols) + len(site.workload.output_specs)
     if arguments > MAX_ARGUMENTS:
         return _report(site, "MISS", reason=f"{arguments} arguments, more than {MAX_ARGUMENTS}")
+    if bench.rung != "device":
+        known = None if bench.settings.retune else _waiting(site, bench)
+        if known is not None:
+            return known
     record = bench.store.best(digest, bench.target, site.binding, environment=bench.environment, max_distance=HIT_DISTANCE)
     if record is not None and serves(record, bench):
         decided.winners[site.choice] = winner_of(record, site.workload)
@@ -259,15 +268,31 @@ def _unsupported(site: Site, bench: Bench) -> str | None:
 
 
 def serves(record: Record, bench: Bench) -> bool:
-    """Whether a winner may be launched here as it is: proven and timed in this environment, fast enough, not refused."""
+    """Whether a winner may be launched here as it is: its device is here, it was proven and timed in this environment, it is
+    fast enough, and not refused."""
     timing = record.timing
     return (
-        record.source is not None
+        bench.rung == "device"
+        and record.outcome == "winner"
+        and record.source is not None
         and timing is not None
         and timing.speedup >= bench.settings.min_speedup
         and reuse(record.environment, bench.environment) == "use"
         and not bench.backend.screen(record.source)
     )
+
+
+def _waiting(site: Site, bench: Bench) -> RegionReport | None:
+    """What is there already for a device that is not here: candidates of this very simulation, at such sizes."""
+    found = [
+        record
+        for _, record in bench.store.candidates(site.workload.digest, bench.target)
+        if bucket_distance(record.binding, site.binding) <= HIT_DISTANCE and reuse(record.environment, bench.environment) == "use"
+    ]
+    if not found:
+        return None
+    best = max(found, key=lambda record: 0.0 if record.timing is None else record.timing.speedup)
+    return _report(site, "CANDIDATE", best, reason=candidates_text(len(found), bench.target))
 
 
 def _baseline(site: Site, bench: Bench) -> Record | None:
@@ -306,6 +331,8 @@ def _tuned(site: Site, bench: Bench, budget: Budget, seconds: float, decided: De
         return _report(site, "MISS", reason=found.reason, seconds=found.seconds)
     if found.record.outcome == "baseline":
         return _report(site, "BASELINE", reason=found.reason, seconds=found.seconds)
+    if found.record.outcome == "candidate":
+        return _report(site, "CANDIDATE", found.record, reason=found.reason, seconds=found.seconds)
     decided.winners[site.choice] = winner_of(found.record, site.workload)
     return _report(site, "TUNED", found.record, seconds=found.seconds)
 
@@ -353,4 +380,5 @@ def _report(
         speedup=0.0 if timing is None else timing.speedup,
         kernel_us=0.0 if timing is None else timing.kernel_us,
         baseline_us=0.0 if timing is None else min(timing.baselines_us.values(), default=0.0),
+        basis="measured" if timing is None else timing.basis,
     )

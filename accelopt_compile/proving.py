@@ -33,7 +33,9 @@ class Unproven:
 
 def unproven(bench: Bench, digest: str, binding: Binding, *, max_distance: float) -> Unproven | None:
     """The best stored winner that would have to be proven first: of our own store, made in another environment; or of a layer
-    that others can write. None when there is none, or none fast enough to be worth it."""
+    that others can write. None when there is none, or none fast enough to be worth it, or the device is not here."""
+    if bench.rung != "device":
+        return None
     for store in (bench.store, *bench.layers):
         record = store.best(digest, bench.target, binding, environment=bench.environment, max_distance=max_distance)
         if record is None or record.source is None or record.timing is None:

@@ -375,11 +375,22 @@ class Stage(str, Enum):
     SLOWER = "slower"
 
 
+Rung = Literal["device", "compiled", "simulated"]
+"""How a kernel was proven: it ran on the target's device; the toolchain built it for that device; it ran in a simulation."""
+
+Basis = Literal["measured", "estimated"]
+"""What a time rests on: a clock on the device, or a model of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """A paired measurement. `speedup` is the better baseline's time over ours (geometric mean of block medians), ours with
     what a reader of its outputs waits longer than after the baseline's; `low` and `high` its 95 % interval; `baselines_us`
-    holds each baseline's median ("inductor", "eager"); `kernel_us` is ours without the reader."""
+    holds each baseline's median ("inductor", "eager"); `kernel_us` is ours without the reader.
+
+    With the basis "estimated" nothing was timed: `kernel_us` is the backend's estimate, `baselines_us` that of the region's
+    operators one after another ("unfused"), `low` and `high` are `speedup`, and `blocks` is 0.
+    """
 
     kernel_us: float
     baselines_us: Mapping[str, float]
@@ -389,6 +400,23 @@ class Timing:
     blocks: int
     threads: int
     noise: float = 0.0
+    basis: Basis = "measured"
+
+    def to_json(self) -> dict[str, Any]:
+        """What `timing_from_json` reads back. A measurement names no basis, as before there were estimates."""
+        data = {name: getattr(self, name) for name in ("kernel_us", "speedup", "low", "high", "blocks", "threads", "noise")}
+        data["baselines_us"] = dict(self.baselines_us)
+        return data if self.basis == "measured" else data | {"basis": self.basis}
+
+
+def timing_from_json(data: Any) -> Timing:
+    """Inverse of `Timing.to_json`. Raises TypeError and ValueError."""
+    timing = Timing(**data)
+    if timing.basis not in ("measured", "estimated"):
+        raise ValueError(f"a timing that is neither measured nor estimated, but {str(timing.basis)[:40]!r}")
+    if timing.basis == "estimated" and (timing.blocks != 0 or not timing.low == timing.speedup == timing.high):
+        raise ValueError("an estimate with blocks or an interval, which only a measurement has")
+    return timing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -451,10 +479,11 @@ class Experience:
     the measured fast over slow ratio; a change that hurt is stored with its direction reversed (`change` is then the
     change to undo and `helped` is False).
 
-    `title` is the lesson in a few words, where it has any. `change`, `structure` and `tunables` are empty where a kernel
-    of the pair was written by a model or a person: no configuration stands for it. `origin` says where it is from, in
-    words for people and filters: run, round, slow_candidate, fast_candidate, plan, source (the fast kernel's digest),
-    slow_by and fast_by (who wrote the kernels), proposer, model, env.NAME for the environment.
+    `basis` says whether the two were timed, or their times estimated. `title` is the lesson in a few words, where it has any.
+    `change`, `structure` and `tunables` are empty where a kernel of the pair was written by a model or a person: no
+    configuration stands for it. `origin` says where it is from, in words for people and filters: run, round, slow_candidate,
+    fast_candidate, plan, source (the fast kernel's digest), slow_by and fast_by (who wrote the kernels), proposer, model,
+    env.NAME for the environment.
     """
 
     backend: str
@@ -471,24 +500,32 @@ class Experience:
     tunables: Mapping[str, int] = field(default_factory=dict)
     title: str = ""
     origin: Mapping[str, str] = field(default_factory=dict)
+    basis: Basis = "measured"
 
 
 # ---------------------------------------------------------------- the store's record
 
 
+Outcome = Literal["winner", "baseline", "candidate"]
+OUTCOMES: tuple[Outcome, ...] = ("winner", "baseline", "candidate")
+RUNGS: tuple[Rung, ...] = ("device", "compiled", "simulated")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What the store keeps of one finished search on (workload, target, binding): a winner, or "baseline" and why.
+    """What the store keeps of one finished search on (workload, target, binding): a winner, or "baseline" and why, or, where
+    the target's device was not there, candidates: kernels that are right, and whose speed is an estimate. Candidates are never
+    served; `accelopt cache promote` on the device decides on them.
 
     `environment` is compared on load; `verification` and `provenance` are plain JSON for people and tools.
     """
 
-    outcome: Literal["winner", "baseline"]
+    outcome: Outcome
     workload: str
     target: str
     binding: Mapping[str, int]
     reason: str = ""
-    rung: Literal["device", "compiled", "simulated"] = "device"
+    rung: Rung = "device"
     source: KernelSource | None = None
     tunables: Mapping[str, int] = field(default_factory=dict)
     timing: Timing | None = None
@@ -502,6 +539,8 @@ class Record:
 
         data = {k: v for k, v in asdict(self).items() if v is not None}
         data["binding"] = dict(self.binding)
+        if self.timing is not None:
+            data["timing"] = self.timing.to_json()
         return data
 
     @staticmethod
@@ -511,10 +550,8 @@ class Record:
             source = data.get("source")
             timing = data.get("timing")
             errors = data.get("errors")
-            if data["outcome"] not in ("winner", "baseline"):
+            if data["outcome"] not in OUTCOMES:
                 raise InvalidRecord(f"unknown outcome {data['outcome']!r}")
-            if data["outcome"] == "winner" and (source is None or timing is None):
-                raise InvalidRecord("a winner without source or timing")
             return Record(
                 outcome=data["outcome"],
                 workload=str(data["workload"]),
@@ -524,14 +561,32 @@ class Record:
                 rung=data.get("rung", "device"),
                 source=None if source is None else source_from_json(source),
                 tunables={str(k): int(v) for k, v in data.get("tunables", {}).items()},
-                timing=None if timing is None else Timing(**timing),
+                timing=None if timing is None else timing_from_json(timing),
                 errors=None if errors is None else ErrorReport(**errors),
                 environment={str(k): str(v) for k, v in data.get("environment", {}).items()},
                 provenance=dict(data.get("provenance", {})),
                 created=str(data.get("created", "")),
-            )
+            )._checked()
         except (KeyError, TypeError, ValueError, AttributeError) as failure:
             raise InvalidRecord(f"not a record: {type(failure).__name__} {failure}") from failure
+
+    def _checked(self) -> Record:
+        """Itself. Raises InvalidRecord for what no search leaves: an estimate may never pass for a measurement, nor a kernel
+        that did not run on the device for one that did."""
+        basis = None if self.timing is None else self.timing.basis
+        if self.rung not in RUNGS:
+            raise InvalidRecord(f"unknown rung {self.rung!r}")
+        if self.outcome == "winner" and (self.source is None or self.timing is None):
+            raise InvalidRecord("a winner without source or timing")
+        if self.outcome == "winner" and (self.rung != "device" or basis != "measured"):
+            raise InvalidRecord(f"a winner of rung {self.rung}, its time {basis}: one is proven and timed on the device")
+        if self.outcome == "candidate" and (self.source is None or self.errors is None or self.timing is None):
+            raise InvalidRecord("a candidate without source, errors or estimate")
+        if self.outcome == "candidate" and (self.rung == "device" or basis != "estimated"):
+            raise InvalidRecord(f"a candidate of rung {self.rung}, its time {basis}: the device has not decided on one")
+        if self.outcome == "baseline" and (self.rung != "device" or basis == "estimated"):
+            raise InvalidRecord(f"a baseline of rung {self.rung}: only the device says that nothing is faster")
+        return self
 
 
 def source_from_json(data: Any) -> KernelSource:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from accelopt_compile.attention import BACKWARD, FORWARD
 from accelopt_compile.nodes import is_pointwise
 from accelopt_compile.terms import INPUT, Out, Size, Term, outs_of
 
@@ -168,12 +169,26 @@ def _index(dims: Dims, term: Term) -> None:
     _keep(dims, x, y, ((d, d + rank - len(used)) for d in range(used[-1] + 1, len(x.shape))))
 
 
-def _sdpa(dims: Dims, term: Term) -> None:
+def _attention(dims: Dims, term: Term) -> None:
     q, k, v = term.args[:3]
-    out, lse = Out(term, 0), Out(term, 1)
-    for d in (0, 1):
-        for other in (k, v, out):
-            dims.unify((q, d), (other, d))
+    _attention_operands(dims, term, q, k, v, Out(term, 0), Out(term, 1))
+
+
+def _attention_backward(dims: Dims, term: Term) -> None:
+    grad, q, k, v, out, lse = term.args[:6]
+    _attention_operands(dims, term, q, k, v, out, lse)
+    for x, y in ((q, grad), (q, Out(term, 0)), (k, Out(term, 1)), (v, Out(term, 2))):
+        _keep(dims, x, y, ((d, d) for d in range(4)))
+
+
+def _attention_operands(dims: Dims, term: Term, q: Out, k: Out, v: Out, out: Out, lse: Out) -> None:
+    for other in (k, v, out):
+        dims.unify((q, 0), (other, 0))
+        if dims.hint_of((other, 1)) == dims.hint_of((q, 1)):
+            dims.unify((q, 1), (other, 1))
+        else:  # several query heads share one of keys and values
+            dims.pin((q, 1))
+            dims.pin((other, 1))
     dims.unify((q, 2), (out, 2))
     dims.unify((k, 2), (v, 2))
     dims.unify((q, 3), (k, 3))
@@ -191,6 +206,23 @@ def _sdpa(dims: Dims, term: Term) -> None:
                 dims.pin(a)
             else:
                 dims.unify(a, b)
+
+
+def _gemm(dims: Dims, term: Term) -> None:
+    """mm, addmm, bmm, baddbmm: rows and batches are free, what is summed over is not, nor are the columns of a weight."""
+    *bias, a, b = term.args[:3] if "add" in term.op else term.args[:2]
+    y, rank = Out(term), len(a.shape)
+    if rank == 3:
+        dims.unify((a, 0), (b, 0))
+        dims.unify((a, 0), (y, 0))
+    dims.unify((a, rank - 2), (y, rank - 2))
+    dims.unify((b, rank - 1), (y, rank - 1))
+    dims.unify((a, rank - 1), (b, rank - 2))
+    dims.pin((a, rank - 1))
+    if rank == 2:
+        dims.pin((b, 1))
+    for operand in bias:
+        _align(dims, operand, y)
 
 
 def _reshape(dims: Dims, term: Term) -> None:
@@ -264,7 +296,9 @@ RELATIONS: dict[str, Relation] = {
     "aten.index.Tensor": _index,
     "aten.full.default": _nothing,
     "prims.iota.default": _nothing,
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": _sdpa,
+    f"{FORWARD}.default": _attention,
+    f"{BACKWARD}.default": _attention_backward,
+    **{f"aten.{name}.default": _gemm for name in ["mm", "addmm", "bmm", "baddbmm"]},
     **{
         f"aten.{name}": _reduction
         for name in [

@@ -21,7 +21,7 @@ from accelopt_compile.rewrite import size_of
 from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable
 from accelopt_compile.translate import Translator
 
-_PRECISION_OPS = ("aten._scaled_dot_product", "aten.mm", "aten.addmm", "aten.bmm", "aten.convolution")
+_PRECISION_OPS = ("aten._scaled_dot_product", "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution")
 _ORDER_OPS = ("aten.scatter", "aten.cumsum", "aten.cumprod", "aten.index_put", "aten.sort", "aten.topk")
 _VIEWS = ("aten.reshape.", "aten.permute.", "aten.expand.", "aten.slice.", "aten.select.")
 

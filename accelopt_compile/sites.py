@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from accelopt_compile.attention import settle_seeds
 from accelopt_compile.capture import capture
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.foreach import expand
@@ -46,20 +47,23 @@ class Site:
         return choice(self.workload.digest, self.binding)
 
 
-def sites_of(gm: GraphModule, example_inputs: Sequence[Any]) -> tuple[list[Site], dict[str, int]]:
-    """The distinct regions of all graphs that Inductor would compile for `gm`, hottest first; and how many nodes no
-    region holds, by reason."""
+def sites_of(
+    gm: GraphModule, example_inputs: Sequence[Any], *, gemm_budget: int = 0, device: str = "cpu"
+) -> tuple[list[Site], dict[str, int]]:
+    """The distinct regions on `device` ("cpu", "cuda") of all graphs that Inductor would compile for `gm`, hottest first; and
+    how many nodes no region holds, by reason."""
     found: dict[Choice, Site] = {}
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
-        parts = partition(captured.graph)
+        settle_seeds(captured.graph)
+        parts = partition(captured.graph, gemm_budget=gemm_budget)
         refused.update(parts.refused.values())
-        whole = [(region, signature_of(region)) for region in parts.regions]
+        whole = [(region, signature_of(region, device=device)) for region in parts.regions]
         updates = updates_of(whole)
         bindings = pooled(updates.values())
         for region, signed in whole:
-            site = _update_site(updates[region], bindings) if region in updates else _site(region, signed)
+            site = _update_site(updates[region], bindings) if region in updates else _site(region, signed, device)
             if isinstance(site, str):
                 refused[site] += len(region.nodes)
                 continue
@@ -83,11 +87,11 @@ def _update_site(update: Update, bindings: Mapping[str, Mapping[str, int]]) -> S
     )
 
 
-def _site(region: Region, signed: Signed | str) -> Site | str:
+def _site(region: Region, signed: Signed | str, device: str) -> Site | str:
     """The site of one region, or why it has none."""
     if isinstance(signed, str):
         return signed
-    parts = [_site(part, signature_of(part)) for part in nested(region)]
+    parts = [_site(part, signature_of(part, device=device), device) for part in nested(region)]
     (cost,) = rank([(signed, 1)], _machine())
     return Site(
         workload=signed.workload,

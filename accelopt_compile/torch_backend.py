@@ -93,7 +93,7 @@ def _with_kernels(
     from accelopt_compile.capture import copy_of
 
     untouched = copy_of(gm)  # compile_fx owns and changes what it is given
-    ours = AccelOptPass(planned.winners)
+    ours = AccelOptPass(planned.winners, gemm_budget=planned.backend.gemm_budget)
     user = patches.get(HOOK, getattr(config, HOOK))
     passes = [*(user if isinstance(user, list | tuple) else [user] if user is not None else []), ours]
     try:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Literal
 
 from accelopt_backends.base import Backend, Roofline
 from accelopt_cache.kernel_store import Store
@@ -19,13 +19,14 @@ from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.events import Event
 from accelopt_compile.family import kind_of
-from accelopt_compile.records import Accepted, Binding, Record, Workload
+from accelopt_compile.llm.client import Client
+from accelopt_compile.records import Accepted, Binding, Candidate, Record, Workload
 from accelopt_compile.resuming import Place, Watched, fleeting, kept
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
-from accelopt_compile.wording import operators, said_once
+from accelopt_compile.wording import operators, plural, said_once
 
 log = logging.getLogger("accelopt_compile.tuning")
 
@@ -33,8 +34,9 @@ log = logging.getLogger("accelopt_compile.tuning")
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
-    (`accelopt_cache.layers`), threads, and the settings. `keep` makes every search a run that stays; `watch` is told of
-    each event as it happens."""
+    (`accelopt_cache.layers`), threads, and the settings. `rung` is what running a kernel here proves (`Ready.rung`). `keep`
+    makes every search a run that stays; `client` stands in for the language model's server; `watch` is told of each event as
+    it happens."""
 
     settings: Settings
     store: Store
@@ -42,27 +44,38 @@ class Bench:
     target: str
     environment: Mapping[str, str]
     threads: int
+    rung: Literal["device", "simulated"] = "device"
     layers: tuple[Store, ...] = ()
     keep: bool = False
+    client: Client | None = None
     watch: Callable[[Event], None] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What a search left: its record (None when it never got as far as a verdict), why, and the run's id where one is kept."""
+    """What a search left: its record (None when it never got as far as a verdict), why, and the run's id where one is kept. Of
+    several candidates the record is the best one's by its estimate; `candidates` counts them."""
 
     record: Record | None
     reason: str
+    candidates: int = 0
     seconds: float = 0.0
     run: str | None = None
 
 
-def search_settings(settings: Settings) -> SearchSettings:
+def candidates_text(count: int, target: str) -> str:
+    """What is said of kernels that are kept and not adopted."""
+    proven = f"{plural(count, 'kernel')} proven in simulation for {target}"
+    return f"{proven}; `accelopt cache promote` on that device decides"
+
+
+def search_settings(settings: Settings, *, estimated: bool = False) -> SearchSettings:
     """The preset of `effort` with the numbers that were set explicitly."""
     effort = settings.effort if settings.effort != "auto" else "quick" if kind_of_authors(settings) == "builtin" else "default"
     preset = SearchSettings.preset(effort)
     return replace(
         preset,
+        estimated=estimated,
         win_margin=settings.min_speedup,
         beam_width=settings.beam_width or preset.beam_width,
         plans_per_candidate=settings.plans_per_candidate or preset.plans_per_candidate,
@@ -85,20 +98,23 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
 
 def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tuned:
     started, workload, binding = time.monotonic(), task.workload, task.binding
-    authors = authors_of(bench.settings, calls=place.calls, tell=bench.watch)
+    authors = authors_of(bench.settings, calls=place.calls, client=bench.client, tell=bench.watch)
     if bench.watch is not None and place.run is not None:
         _retold(place, bench.watch)
     try:
         result = _search(bench, _told(task, place), authors, budget, place)
     except SearchInterrupted as interrupt:
         found = interrupt.result
-        record = None if found.best is None else _store(bench, workload, binding, found, authors, place)
+        record = _store(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
         place.end(_ending("interrupted", found, authors, record))
         raise
-    record = _store(bench, workload, binding, result, authors, place) if result.candidates or result.rejected else None
+    judged_any = bool(result.candidates or result.rejected)
+    known = bool(result.proven) if bench.rung == "simulated" else judged_any  # without the device there is no baseline verdict
+    record = _store(bench, workload, binding, result, authors, place) if known else None
     place.end(_ending("failed" if record is None else record.outcome, result, authors, record))
     run = None if place.run is None else place.run.id
-    return Tuned(record=record, reason=result.reason, seconds=time.monotonic() - started, run=run)
+    reason = candidates_text(len(result.proven), bench.target) if result.proven else result.reason
+    return Tuned(record=record, reason=reason, candidates=len(result.proven), seconds=time.monotonic() - started, run=run)
 
 
 def _retold(place: Place, watch: Callable[[Event], None]) -> None:
@@ -151,7 +167,7 @@ def _task(bench: Bench, workload: Workload, binding: Binding) -> SearchTask:
         target=bench.target,
         backend=bench.backend,
         family=kind_of(workload),
-        settings=search_settings(bench.settings),
+        settings=search_settings(bench.settings, estimated=bench.rung == "simulated"),
         threads=bench.threads,
     )
 
@@ -203,14 +219,33 @@ def _remember(bench: Bench, result: SearchResult) -> None:
 
 
 def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult, authors: Authors, place: Place) -> Record:
-    best = result.best
+    """Keep what was found: the winner, or each candidate, or that the baseline stays. The winner's record, or the first."""
+    kept = result.proven if bench.rung == "simulated" else (result.best,)
+    records = [_record(bench, workload, binding, result, authors, place, best) for best in kept]
+    for record in records:
+        for store in (bench.store, *(layer for layer in bench.layers if layer.writable)):
+            store.put(record, workload)
+    return records[0]
+
+
+def _record(
+    bench: Bench,
+    workload: Workload,
+    binding: Binding,
+    result: SearchResult,
+    authors: Authors,
+    place: Place,
+    best: Candidate | None,
+) -> Record:
     run = {} if place.run is None else {"run": place.run.id}
-    record = Record(
-        outcome="baseline" if best is None else "winner",
+    simulated = bench.rung == "simulated"
+    return Record(
+        outcome="baseline" if best is None else "candidate" if simulated else "winner",
         workload=workload.digest,
         target=bench.target,
         binding=dict(binding),
         reason=result.reason,
+        rung=bench.rung,
         source=None if best is None else best.source,
         tunables={} if best is None else dict(best.tunables),
         timing=None if best is None else best.verdict.timing,
@@ -227,20 +262,20 @@ def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchRes
             **run,
             **({} if authors.spending is None else {"models": models_of(bench.settings), "prompts": dict(authors.prompts)}),
             **({} if best is None else judged(best.verdict)),
+            **({"checked_at": best.verdict.features["checked_at"], **said(best.verdict)} if best and simulated else {}),
         },
         created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
     )
-    for store in (bench.store, *(layer for layer in bench.layers if layer.writable)):
-        store.put(record, workload)
-    return record
 
 
 def _ending(outcome: str, result: SearchResult, authors: Authors, record: Record | None) -> dict[str, Any]:
     """What a run's result.json says."""
+    best = result.best or next(iter(result.proven), None)
     return {
         "outcome": outcome,
         "reason": result.reason,
-        "speedup": None if result.best is None else result.best.verdict.timing.speedup,
+        "speedup": None if best is None else best.verdict.timing.speedup,
+        **({"basis": "estimated", "candidates": len(result.proven)} if result.proven else {}),
         "record": None if record is None else record.created,
         "evaluated": result.evaluated,
         "rejected": dict(result.rejected),
@@ -249,6 +284,23 @@ def _ending(outcome: str, result: SearchResult, authors: Authors, record: Record
         "seconds": round(result.seconds, 3),
         "spending": spent(authors),
     }
+
+
+_OF_THE_EVALUATION = ("build_s", "cases_skipped", "checked_at", "object_screen", "walls")
+"""Features that say how a kernel was judged, not what the toolchain made of it."""
+
+LONGEST_FEATURE = 200
+"""Characters of a feature that a record keeps."""
+
+
+def said(verdict: Accepted) -> dict[str, Any]:
+    """What the toolchain said of a candidate, as a record keeps it for whoever decides on it: numbers and short texts."""
+    told = {
+        name: value
+        for name, value in sorted(verdict.features.items())
+        if name not in _OF_THE_EVALUATION and isinstance(value, int | float | str) and len(str(value)) <= LONGEST_FEATURE
+    }
+    return {"features": told}
 
 
 def judged(verdict: Accepted) -> dict[str, str]:

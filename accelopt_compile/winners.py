@@ -34,8 +34,8 @@ class Winner:
 
 
 def winner_of(record: Record, workload: Workload) -> Winner:
-    """The winner in a record whose outcome is "winner"."""
-    assert record.source is not None
+    """The winner in a record whose outcome is "winner": nothing else is ever made callable."""
+    assert record.source is not None and record.outcome == "winner" and record.rung == "device"
     named = [record.workload, record.target, record.source.digest, sorted(record.tunables.items())]
     return Winner(key=sha256_text(canonical_json(named)), workload=workload, record=record)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from accelopt_compile.records import Workload
+from accelopt_compile.records import Basis, Workload
 
 _SHAPELESS = {
     "reshape",
@@ -28,6 +28,15 @@ def plural(count: int, noun: str, many: str = "") -> str:
     ('1 record', '0 records', '3 entries')
     """
     return f"{count} {noun if count == 1 else many or noun + 's'}"
+
+
+def times_text(speedup: float, basis: Basis = "measured", digits: int = 2) -> str:
+    """A speedup, with a word where nobody measured it. Whatever prints one goes through here.
+
+    >>> times_text(1.424), times_text(1.424, "estimated")
+    ('1.42x', 'estimated 1.42x')
+    """
+    return f"{'estimated ' if basis == 'estimated' else ''}{speedup:.{digits}f}x"
 
 
 def is_or_are(count: int) -> str:

@@ -93,6 +93,8 @@ SPELLED = (
     "budget_usd",
     "budget_tokens",
     "prices",
+    "backend",
+    "target",
     "threads",
     "seed",
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelopt_compile.cli import exchange, verify
+from accelopt_compile.cli import exchange, promote, verify
 from accelopt_compile.cli.output import (
     CacheDirOption,
     JsonOption,
@@ -21,7 +21,8 @@ from accelopt_compile.cli.output import (
     human_us,
     plain,
 )
-from accelopt_compile.wording import plural
+from accelopt_compile.records import OUTCOMES, Timing
+from accelopt_compile.wording import plural, times_text
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
@@ -43,13 +44,13 @@ def open_store(*, readonly: bool = True) -> Store:
 @app.command("ls")
 def ls(
     target: Annotated[str | None, typer.Option(help="Only records of this target, e.g. cpp-x86_64-avx512.")] = None,
-    outcome: Annotated[str | None, typer.Option(help="Only `winner` or only `baseline`.")] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only `winner`, `candidate` or `baseline`.")] = None,
     as_json: JsonOption = False,
     cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
-    """List all records, the fastest first.
+    """List all records: winners, the fastest first, then candidates by their estimates, then baselines.
 
     Examples: accelopt cache ls   |   accelopt cache ls --outcome winner --json
     """
@@ -57,17 +58,17 @@ def ls(
     from accelopt_compile.errors import InvalidOption
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    if outcome not in (None, "winner", "baseline"):
-        raise InvalidOption(f"--outcome {outcome!r} does not exist; it is `winner` or `baseline`")
+    if outcome not in (None, *OUTCOMES):
+        raise InvalidOption(f"--outcome {outcome!r} does not exist; it is one of: {', '.join(OUTCOMES)}")
     store = open_store()
     found = [(i, r) for i, r in store.iter_records() if target in (None, r.target) and outcome in (None, r.outcome)]
-    found.sort(key=lambda item: -(item[1].timing.speedup if item[1].timing else 0.0))
+    found.sort(key=lambda item: (OUTCOMES.index(item[1].outcome), -(item[1].timing.speedup if item[1].timing else 0.0)))
     out.result([{"id": i, **record_line(r), "operators": operators(store.workload(r.workload))} for i, r in found])
     rows = []
     for record_id, record in found:
         timing = record.timing
-        result = f"{timing.speedup:.2f}x" if timing and record.outcome == "winner" else record.outcome
-        time = human_us(timing.kernel_us) if timing else "-"
+        result = times_text(timing.speedup) if timing and record.outcome == "winner" else record.outcome
+        time = timing_text(timing) if timing else "-"
         names = operators(store.workload(record.workload))
         rows.append([record_id[:12], result, time, record.target, binding_text(record.binding), record.workload[:12], names])
     if not rows and next(store.walk(), None) is None:
@@ -76,6 +77,11 @@ def ls(
         out.table(["id", "result", "kernel", "target", "measured at", "workload", "operators"], rows)
     else:
         out.line(no_row(target, outcome), level=0)
+
+
+def timing_text(timing: Timing) -> str:
+    """A kernel's time, and whether anybody measured it."""
+    return f"{'estimated ' if timing.basis == 'estimated' else ''}{human_us(timing.kernel_us)}"
 
 
 def no_row(target: str | None, outcome: str | None) -> str:
@@ -139,14 +145,17 @@ def describe(record_id: str, record: Any) -> list[tuple[str, str]]:
         ("workload", record.workload),
         ("target", record.target),
         ("measured at", binding_text(record.binding)),
-        ("proven on", record.rung),
+        ("proven on", "device" if record.rung == "device" else f"{record.rung}: never launched"),
     ]
     if (t := record.timing) is not None:
+        estimated = t.basis == "estimated"
         rivals = ", ".join(f"{name} {human_us(us)}" for name, us in sorted(t.baselines_us.items()))
+        how = f"{plural(t.threads, 'thread')}, {plural(t.blocks, 'block')}"
+        interval = f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x"
         lines.append(
-            ("time", f"{human_us(t.kernel_us)} against {rivals}, {plural(t.threads, 'thread')}, {plural(t.blocks, 'block')}")
+            ("time", f"{timing_text(t)} against {rivals}, {'by a model of the device, not timed' if estimated else how}")
         )
-        lines.append(("speedup", f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x"))
+        lines.append(("speedup", f"{times_text(t.speedup, t.basis, 3)} the region without fusion" if estimated else interval))
     if (e := record.errors) is not None:
         lines.append(
             (
@@ -291,3 +300,4 @@ def gc(
 app.command("verify")(verify.verify)
 app.command("import")(exchange.import_)
 app.command("export")(exchange.export)
+app.command("promote")(promote.promote)

@@ -62,18 +62,22 @@ def doctor(
 
 def backend_findings() -> list[Finding]:
     """One finding a backend. It is a failure only when none is ready: torch.compile then runs Inductor alone."""
-    from accelopt_backends.base import Missing
+    from accelopt_backends.base import Missing, Ready
     from accelopt_compile.cli.backends import probes
 
     found = []
     answers = probes()
-    none_ready = all(isinstance(answer, Missing) for name, answer in answers.items() if name != "reference")
+    usable = {name: isinstance(answer, Ready) and answer.rung == "device" for name, answer in answers.items()}
+    none_ready = not any(ready for name, ready in usable.items() if name != "reference")
     for name, answer in answers.items():
         if isinstance(answer, Missing):
             state: machine.State = "fail" if none_ready else "info"
             found.append(Finding(name=f"backend {name}", state=state, value=f"missing: {answer.why}", advice=answer.how))
         else:
-            found.append(Finding(name=f"backend {name}", state="ok", value=f"ready, {answer.target}"))
+            value = f"ready, {answer.target}"
+            if answer.rung == "simulated":
+                value = f"its device is not here: kernels for {answer.target} are proven in simulation and kept as candidates"
+            found.append(Finding(name=f"backend {name}", state="ok", value=value))
     return found
 
 
@@ -158,9 +162,10 @@ def store_findings() -> list[Finding]:
         advice = "set ACCELOPT_CACHE_DIR to a directory of yours, or pass --cache-dir"
         return [Finding(name="store", state="warn", value=f"{root.named} {root.why or 'cannot be written'}", advice=advice)]
     counted = store.stats()
-    winners = sum(counted["winners"].values())
+    winners, waiting = (sum(counted[outcome].values()) for outcome in ("winners", "candidates"))
     free = shutil.disk_usage(root.path).free
-    holds = f"{plural(winners, 'kernel')}, {plural(counted['baselines'], 'baseline')}, {human_bytes(counted['bytes'])}"
+    kept = f"{plural(waiting, 'candidate')}, " if waiting else ""
+    holds = f"{plural(winners, 'kernel')}, {kept}{plural(counted['baselines'], 'baseline')}, {human_bytes(counted['bytes'])}"
     value = f"{root.path}: {holds}, {human_bytes(free)} free"
     low = free < 256 << 20
     found = [Finding(name="store", state="warn" if low else "ok", value=value, advice="free some space" if low else "")]

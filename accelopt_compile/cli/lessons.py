@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from accelopt_compile.records import Experience, Node, TensorSpec, Workload
+from accelopt_compile.wording import times_text
 
 if TYPE_CHECKING:
     from accelopt_cache.experience_store import StoredExperience
@@ -27,7 +28,7 @@ def entry_json(entry: StoredExperience) -> dict[str, Any]:
     texts = {name: getattr(e, name) for name in ("backend", "family", "arch", "workload", "title", "lesson")}
     choices = {name: dict(getattr(e, name)) for name in ("change", "structure", "tunables", "origin")}
     about = {"id": entry.id, "created": entry.created, "withdrawn": entry.withdrawn}
-    return {**about, **texts, **choices, "helped": e.helped, "speedup": e.speedup}
+    return {**about, **texts, **choices, "helped": e.helped, "speedup": e.speedup, "basis": e.basis}
 
 
 def heading(experience: Experience, limit: int = 60) -> str:
@@ -58,7 +59,7 @@ def described(entry: StoredExperience) -> list[tuple[str, str]]:
         ("of", f"{e.family}, {e.backend}, {e.arch}"),
         ("workload", e.workload),
         *([("title", e.title)] if e.title else []),
-        ("gained", f"{e.speedup:.3f}x by {step}"),
+        ("gained", f"{times_text(e.speedup, e.basis, 3)} by {step}"),
     ]
     pairs = (("change", e.change), ("fast kernel", choices))
     lines += [(name, ", ".join(f"{k}={v}" for k, v in sorted(values.items()))) for name, values in pairs if values]
@@ -78,12 +79,13 @@ def unified(experience: Experience) -> str:
 
 def distinct_pairs(entries: Sequence[StoredExperience], *, min_speedup: float) -> list[StoredExperience]:
     """Those that hold two different kernels, the fast one faster by `min_speedup` or more, each pair of texts once (by its
-    first entry). None that is withdrawn."""
+    first entry). None that is withdrawn, and none whose speedup nobody measured: what is trained on them would take a model of a
+    device for the device."""
     kept: dict[tuple[str, str], StoredExperience] = {}
     for entry in entries:
         e = entry.experience
         pair = (e.slow.strip(), e.fast.strip())
-        if not entry.withdrawn and all(pair) and pair[0] != pair[1] and e.speedup >= min_speedup:
+        if not entry.withdrawn and e.basis == "measured" and all(pair) and pair[0] != pair[1] and e.speedup >= min_speedup:
             kept.setdefault(pair, entry)
     return list(kept.values())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from accelopt_cache.layout import QUARANTINE
 from accelopt_compile.errors import DamagedEntry, InvalidRecord, UsageError
 from accelopt_compile.records import Binding, KernelSource, Record, Workload
-from accelopt_compile.wording import plural, said_once
+from accelopt_compile.wording import plural, said_once, times_text
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
@@ -148,11 +148,11 @@ def read_workload(path: Path) -> Workload:
 
 
 def environments() -> Mapping[str, Mapping[str, str]]:
-    """What each usable target of this machine compares records with."""
+    """What each target whose device is here compares records with."""
     from accelopt_backends.base import Ready
     from accelopt_compile.cli.backends import probes
 
-    ready = [found for found in probes().values() if isinstance(found, Ready)]
+    ready = [found for found in probes().values() if isinstance(found, Ready) and found.rung == "device"]
     if not ready:
         return {}
     import torch
@@ -171,16 +171,21 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
     verdict = "never" if here is None else reuse(record.environment, here)
     lines = [f"record {record_id[:12]}: {record.outcome} for {operators(store.workload(record.workload))}"]
     lines.append(f"  contents     {'damaged: ' + damage if damage else 'record, source and workload are what their digests say'}")
-    lines.append(f"  proven       on {'the real device' if record.rung == 'device' else record.rung + ', so it is not launched'}")
+    where = "on the real device" if record.rung == "device" else f"on rung {record.rung}, so it is not launched"
+    lines.append(f"  proven       {where}")
     if (e := record.errors) is not None:
         lines.append(
             f"  right        worst error {e.worst_share:.2f} of what is allowed, {plural(e.cases, 'case')} against float64"
         )
-    if record.outcome == "winner":
+    if record.outcome != "baseline":
         walls = str(record.provenance.get("walls", "nothing that the record names"))
         screened = str(record.provenance.get("object_screen", "not made"))
         lines.append(f"  judged       behind walls: {walls}; screen of its object: {screened}")
-    if record.timing:
+    if record.timing and record.timing.basis == "estimated":
+        lines.append(
+            f"  fast         nobody knows: {times_text(record.timing.speedup, 'estimated')} the region without fusion, not timed"
+        )
+    elif record.timing:
         t = record.timing
         lines.append(
             f"  fast         {t.speedup:.2f}x the better of {' and '.join(sorted(t.baselines_us))}; 95 % above {t.low:.2f}x"
@@ -200,7 +205,10 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         if here is None
         else "; ".join(f"{n}: {a} there, {b} here" for n, (a, b) in differing.items())
     )
-    lines.append(f"  here         {meaning[verdict]}" + (f" ({why})" if why else ""))
+    if record.outcome == "candidate":
+        lines.append(f"  here         never served; {_next_of_candidate(record, here is not None)}")
+    else:
+        lines.append(f"  here         {meaning[verdict]}" + (f" ({why})" if why else ""))
     lines += [f"  {name:12} {text}" for name, text in end_of_search(record)]
     trusted = damage is None and record.rung == "device" and verdict == "use" and record.outcome == "winner"
     return {
@@ -214,6 +222,13 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
     }
 
 
+def _next_of_candidate(record: Record, device: bool) -> str:
+    """What decides on a candidate."""
+    if device:
+        return "`accelopt cache promote` decides on it, the device is here"
+    return f"`accelopt cache promote` on a machine with {record.target} decides on it"
+
+
 def abridged(source: KernelSource, tunables: Mapping[str, int]) -> str:
     """A kernel as an author reads it: C++ with the library as one line, anything else as it is."""
     if source.language != "cpp" or not set(source.tunables) <= set(tunables):
@@ -224,10 +239,10 @@ def abridged(source: KernelSource, tunables: Mapping[str, int]) -> str:
 
 
 def end_of_search(record: Record) -> list[tuple[str, str]]:
-    """(name, text) of why the search ended as it did: for a winner that says when, and is no reason to trust it."""
+    """(name, text) of why the search ended as it did: with a kernel that says when, and is no reason to trust it."""
     if not record.reason:
         return []
-    if record.outcome == "winner":
+    if record.outcome != "baseline":
         return [("search", f"the search stopped because {said_once(record.reason)}")]
     return [("why none", said_once(record.reason))]
 

@@ -10,7 +10,7 @@ import typer
 
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm
 from accelopt_compile.errors import InvalidOption, UsageError
-from accelopt_compile.wording import plural
+from accelopt_compile.wording import plural, times_text
 
 if TYPE_CHECKING:
     from accelopt_cache.experience_store import StoredExperience
@@ -60,7 +60,7 @@ def ls(
     rows = []
     for entry in found:
         e = entry.experience
-        effect = ["helped" if e.helped else "hurt", f"{e.speedup:.2f}x"]
+        effect = ["helped" if e.helped else "hurt", times_text(e.speedup, e.basis)]
         last = entry.withdrawn if withdrawn else written_by(e)
         rows.append([entry.id[:12], entry.created[:16], e.family, e.arch, *effect, heading(e), last])
     if rows:
@@ -140,7 +140,10 @@ def search(
     scores = by_words(words, tuple(text_of(entry.experience) for entry in held))
     found = [(held[i], score) for i, score in list(scores.items())[:limit]]
     out.result([{**entry_json(entry), "score": round(score, 6)} for entry, score in found])
-    rows = [[e.id[:12], e.experience.family, f"{e.experience.speedup:.2f}x", heading(e.experience, 90)] for e, _ in found]
+    rows = [
+        [e.id[:12], e.experience.family, times_text(e.experience.speedup, e.experience.basis), heading(e.experience, 90)]
+        for e, _ in found
+    ]
     if rows:
         out.table(["id", "family", "fast/slow", "lesson"], rows)
     elif not held:

@@ -47,7 +47,7 @@ def prewarm(
     if problems:
         report_error(f"{plural(len(problems), 'graph')} stayed with Inductor alone: {problems[0]}")
         raise typer.Exit(1)  # with --json the document is out already
-    if found.hits < len(regions):
+    if found.hits + found.candidates < len(regions):
         raise typer.Exit(3)
 
 

@@ -1,4 +1,5 @@
-"""`accelopt cache verify --rerun`: every stored kernel built and proven again, on fresh inputs, several side by side."""
+"""`accelopt cache verify --rerun`: every stored kernel built and proven again, on fresh inputs, several side by side. Winners on
+their device alone, candidates on it or in its simulation."""
 
 from __future__ import annotations
 
@@ -82,14 +83,15 @@ class Rerun:
             return Finding(record_id=record_id, state="failed", stage="contents", reason=reason, diagnosis=NEXT_STEP)
         if record.outcome == "baseline":
             return Finding(record_id=record_id, state="intact", reason="a baseline: no kernel to run")
-        if record.target not in usable:
+        backend = usable.get(record.target) or (simulating(record) if record.outcome == "candidate" else None)
+        if backend is None:
             here = ", ".join(sorted(usable)) or "no target"
             return Finding(record_id=record_id, state="skipped", reason=f"it is for {record.target}, here is {here}")
         workload = self.store.workload(record.workload)
         if workload is None:
             return Finding(record_id=record_id, state="skipped", reason="its workload is not in the store")
         try:
-            rejected = self._verdict(record, workload, usable[record.target])
+            rejected = self._verdict(record, workload, backend)
         except AccelOptError as failure:
             return Finding(record_id=record_id, state="skipped", reason=f"the evaluator failed: {failure}")
         except Exception as failure:
@@ -135,12 +137,26 @@ class Rerun:
 
 
 def targets() -> Mapping[str, Backend]:
-    """The backend of each target that this machine has."""
+    """The backend of each target whose device this machine has."""
     from accelopt_backends.base import Ready
     from accelopt_compile.cli.backends import backends
 
     answers = {backend: backend.probe() for backend in backends().values()}
-    return {answer.target: backend for backend, answer in answers.items() if isinstance(answer, Ready)}
+    return {
+        answer.target: backend for backend, answer in answers.items() if isinstance(answer, Ready) and answer.rung == "device"
+    }
+
+
+def simulating(record: Record) -> Backend | None:
+    """A backend that can prove a candidate again in a simulation of its device; None where there is none."""
+    from accelopt_backends.base import Ready
+    from accelopt_backends.registry import backend_named, classes
+
+    if record.source is None or record.source.language not in classes():
+        return None
+    backend = backend_named(record.source.language, record.target)
+    ready = backend.probe()
+    return backend if isinstance(ready, Ready) and ready.target == record.target else None
 
 
 def default_jobs() -> int:

@@ -8,6 +8,7 @@ import typer
 
 from accelopt_compile.cli.cache import open_store
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm, plain
+from accelopt_compile.wording import times_text
 
 if TYPE_CHECKING:
     from accelopt_compile.report.model import Report
@@ -51,7 +52,7 @@ def ls(
             visible(s.created[:19].replace("T", " ")),
             visible(s.name) or "-",
             visible(" ".join((s.proposer, *s.models))),
-            status_text(s.outcome, s.speedup),
+            status_text(s.outcome, s.speedup, s.basis),
             s.evaluated,
             tokens_text(s.tokens),
             money_text(s.usd, calls=s.calls, unpriced=s.unpriced),
@@ -110,7 +111,7 @@ def document(report: Report) -> dict[str, Any]:
         "candidate": best.id,
         "plan": best.plan,
         "tunables": dict(best.tunables),
-        "timing": asdict(best.timing),
+        "timing": best.timing.to_json(),
         "confirmed": best.confirmed,
         "source_digest": best.source.digest,
     }
@@ -127,12 +128,20 @@ def describe(report: Report, *, lessons: int | None = None) -> list[tuple[str, s
     lines += [("target", report.target), *((name, fact) for name, fact in report.facts.items() if fact)]
     if best is not None:
         t, how = best.timing, "full evaluation" if best.confirmed else "quick timing"
-        lines.append(("best", f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x ({how}), candidate {best.id}"))
+        told = f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x ({how})"
+        if t.basis == "estimated":
+            told = (
+                f"{times_text(t.speedup, t.basis, 3)} ({'proven' if best.confirmed else 'not proven'} in full, nothing was timed)"
+            )
+        lines.append(("best", f"{told}, candidate {best.id}"))
         lines.append(("by", best.plan or "the seed"))
     lines.append(("evaluated", f"{report.evaluated} in {seconds_text(report.seconds)}, {report.duplicates} duplicates"))
     lines += [(stage.stage, f"{stage.count}" + "".join(f"; {r} ({n})" for r, n in stage.reasons)) for stage in report.stages]
     lines += [
-        (f"round {r.name}", f"{r.trials} evaluated, {r.accepted} accepted" + (f", best {r.best:.3f}x" if r.best else ""))
+        (
+            f"round {r.name}",
+            f"{r.trials} evaluated, {r.accepted} accepted" + (f", best {times_text(r.best, report.basis, 3)}" if r.best else ""),
+        )
         for r in report.rounds
     ]
     lines += [

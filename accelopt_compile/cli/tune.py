@@ -13,7 +13,7 @@ from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, Quie
 from accelopt_compile.cli.prewarm import find_factory, model_of
 from accelopt_compile.cli.watching import Watching
 from accelopt_compile.errors import AccelOptError, Interrupted, UsageError
-from accelopt_compile.wording import plural
+from accelopt_compile.wording import plural, times_text
 
 if TYPE_CHECKING:
     from accelopt_compile.config import Settings
@@ -44,6 +44,10 @@ def tune(
     prices: Annotated[str | None, typer.Option(metavar="FILE", help="JSON with models' prices, USD per million tokens.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many of a model's regions, hottest first.")] = 1,
     region: RegionOption = None,
+    backend: Annotated[str | None, typer.Option(help="Language of the kernels [default: the first that works here].")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Device to prepare for; where it is not here, kernels become candidates.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads that kernels are timed with.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the search.")] = 0,
     as_json: JsonOption = False,
@@ -60,7 +64,7 @@ def tune(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     given = {
         "model": model, "base_url": base_url, "proposer": proposer, "effort": effort, "rounds": rounds, "budget_usd": budget_usd,
-        "budget_tokens": budget_tokens, "prices": prices, "threads": threads,
+        "budget_tokens": budget_tokens, "prices": prices, "backend": backend, "target": target, "threads": threads,
     }  # fmt: skip
     chosen = {name: value for name, value in given.items() if value is not None}
     bench = _bench({**out.settings, **chosen, "budget_s": budget_s, "seed": seed})
@@ -69,7 +73,7 @@ def tune(
     out.result({"regions": results})
     if any(one["outcome"] == "failed" for one in results):
         raise typer.Exit(1)
-    if any(one["outcome"] != "winner" for one in results):
+    if any(one["outcome"] not in ("winner", "candidate") for one in results):
         raise typer.Exit(3)
 
 
@@ -172,8 +176,9 @@ def _tuned(bench: Any, site: Any, budget_s: float, out: Output) -> dict[str, Any
                 raise Interrupted(f"interrupted: {watching.line()}; the same command goes on from here") from interrupt
     outcome = "failed" if found.record is None else found.record.outcome
     timing = None if found.record is None else found.record.timing
-    speedup = 0.0 if timing is None else timing.speedup
-    out.line(f"{'WINNER' if speedup else outcome.upper()} {f'{speedup:.2f}x ' if speedup else ''}{name}: {found.reason}")
+    speedup, basis = (0.0, "measured") if timing is None else (timing.speedup, timing.basis)
+    gain = "" if timing is None else f"{times_text(timing.speedup, timing.basis)} "
+    out.line(f"{outcome.upper()} {gain}{name}: {found.reason}")
     origin = None if found.record is None or found.record.source is None else found.record.source.origin
     for told in filter(None, (watching.of_model(origin), watching.apart(speedup))):
         out.line(f"  {told}", level=0)
@@ -181,5 +186,6 @@ def _tuned(bench: Any, site: Any, budget_s: float, out: Output) -> dict[str, Any
         out.line(f"  run {found.run}: accelopt runs show {found.run}, accelopt report {found.run}", level=0)
     return {
         "workload": site.workload.digest, "binding": dict(site.binding), "outcome": outcome, "speedup": speedup or None,
+        "basis": basis, "candidates": found.candidates,
         "reason": found.reason, "run": found.run, "seconds": round(found.seconds, 1), "winner_by": origin, **watching.counts(),
     }  # fmt: skip

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any
 
 from accelopt_compile.cli.output import Output
+from accelopt_compile.records import Basis
 from accelopt_compile.report.wording import visible
-from accelopt_compile.wording import plural
+from accelopt_compile.wording import plural, times_text
 
 SILENT_S = 10.0
 """Without a terminal, a line is written at least so often while something happens."""
@@ -31,6 +32,7 @@ class Watching:
         self._asks, self._told_at, self._stack = asks, self._began, ExitStack()
         self._status: Any = None
         self._round, self._best, self._accepted, self._best_of_model = 0, 0.0, 0, 0.0
+        self._basis: Basis = "measured"
         self._rejected: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._models: dict[str, None] = {}
@@ -72,7 +74,7 @@ class Watching:
     def line(self) -> str:
         """Where the search stands."""
         bad = ", ".join(f"{stage} {count}" for stage, count in sorted(self._rejected.items()))
-        best = f"best {self._best:.2f}x" if self._best else "no kernel yet"
+        best = f"best {times_text(self._best, self._basis)}" if self._best else "no kernel yet"
         rejected = f" ({bad})" if bad else ""
         judged = f"accepted {self._accepted}  rejected {self._rejected.total()}{rejected}"
         paid = f"  {self._paid()}" if self._calls else ""
@@ -85,17 +87,19 @@ class Watching:
             return ""
         names = ", ".join(self._models)
         asked = f"the language model {names}: {self._called()}" if self._calls else "the language model was not asked"
+        quick = "" if self._basis == "estimated" else " (quick timing)"
         wrote = (
-            f"its best kernel {self._best_of_model:.2f}x (quick timing)"
+            f"its best kernel {times_text(self._best_of_model, self._basis)}{quick}"
             if self._best_of_model
             else "no kernel of it was accepted"
         )
-        won = "" if origin is None else f"; the winner is by {'the model' if origin == 'llm' else 'the built-in proposer'}"
+        kept = "best candidate" if self._basis == "estimated" else "winner"
+        won = "" if origin is None else f"; the {kept} is by {'the model' if origin == 'llm' else 'the built-in proposer'}"
         return f"{asked}; {wrote}{won}"
 
     def apart(self, final: float) -> str:
         """Why the final speedup is another than the last progress line said; "" where it is about the same."""
-        if not final or not self._best or 1 / APART <= self._best / final <= APART:
+        if self._basis == "estimated" or not final or not self._best or 1 / APART <= self._best / final <= APART:
             return ""
         return f"progress said {self._best:.2f}x: quick timings rank candidates, the final {final:.2f}x is from a full evaluation"
 
@@ -147,6 +151,7 @@ class Watching:
             self._rejected[str(verdict["stage"])] += 1
             return
         speedup = float(verdict["timing"]["speedup"])
+        self._basis = "estimated" if verdict["timing"].get("basis") == "estimated" else "measured"
         self._accepted += 1
         self._best = max(self._best, speedup)
         if event.get("origin") == "llm" and event.get("effort") == "quick":

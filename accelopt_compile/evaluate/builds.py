@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.base import Backend
+from accelopt_backends.registry import address_of
 from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.sandbox.host import Child, ChildFailed
@@ -61,7 +62,7 @@ class Builds:
         folder.mkdir(parents=True, exist_ok=True)
         message = {
             "op": "build",
-            "backend": backend_name(self._backend),
+            "backend": address_of(self._backend),
             "source": source.to_json(),
             "tunables": dict(tunables),
             "workdir": str(folder),
@@ -118,8 +119,3 @@ def _unreadable(source: KernelSource, tunables: Mapping[str, int]) -> Rejected |
         if type(value) is not int or abs(value) >= 1 << 62:
             return Rejected(stage=Stage.SCREEN, reason=f"tunable {name} is no 64-bit integer")
     return None
-
-
-def backend_name(backend: Backend) -> str:
-    """ "module:Class", by which a child finds the backend."""
-    return f"{type(backend).__module__}:{type(backend).__qualname__}"

@@ -1,7 +1,8 @@
 """The evaluator: a kernel source in, a verdict out. A bad kernel is a `Rejected`, whatever it does to its process.
 
 Each stage costs a candidate its verdict and nothing else: screen (here), build (a builder process), verify and time (a
-fresh runner process each; a referee that never meets the kernel prepares and judges).
+fresh runner process each; a referee that never meets the kernel prepares and judges). Where the backend says that its device is
+not here (rung "simulated"), nothing is timed: the backend estimates instead, and the verdict's timing says so.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from accelopt_backends.base import Backend
+from accelopt_backends.base import Backend, Ready
+from accelopt_backends.registry import address_of
 from accelopt_compile.errors import EvaluatorDied
-from accelopt_compile.evaluate.builds import Builds, backend_name
+from accelopt_compile.evaluate.builds import Builds
 from accelopt_compile.evaluate.cases import small, trials
 from accelopt_compile.evaluate.clocking import Clocking, Stopped
 from accelopt_compile.evaluate.crew import Crew
+from accelopt_compile.evaluate.estimating import estimated, unfused_us
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.host import Child
 from accelopt_compile.evaluate.sandbox.walls import described
+from accelopt_compile.evaluate.simulation import LIMITS, reduced, simulated_trials
 from accelopt_compile.evaluate.verifying import Verified, called, verify
 from accelopt_compile.records import (
     Accepted,
@@ -51,11 +55,15 @@ class Evaluator:
         threads: int,
         seed: int,
         workdir: str,
-        limits: Limits,
+        limits: Limits | None,
     ) -> None:
         self.workload, self.binding, self.threads = workload, dict(binding), threads
         self._backend, self._seed = backend, seed
-        self._crew = Crew(workload, binding, backend, workdir, limits, threads)
+        ready = backend.probe()
+        self.simulated = isinstance(ready, Ready) and ready.rung == "simulated"
+        self.checked_at = reduced(workload, binding) if self.simulated else dict(binding)
+        limits = limits or (LIMITS if self.simulated else Limits())
+        self._crew = Crew(workload, self.checked_at, backend, workdir, limits, threads)
         self._builds = Builds(self._crew, backend)
         self._clocking = Clocking(self._crew, threads=threads, seed=seed + 7919)
         self._blind: str | None = None
@@ -80,7 +88,8 @@ class Evaluator:
         self, candidates: Sequence[tuple[KernelSource, Mapping[str, int]]], *, effort: Effort = "quick"
     ) -> Iterator[Verdict]:
         """`evaluate_many`, one verdict at a time, so that a caller may stop early."""
-        self._crew.start_baseline()
+        if not self.simulated:
+            self._crew.start_baseline()
         for artifact in self._builds.make(candidates):
             yield artifact if isinstance(artifact, Rejected) else self._judge(artifact, effort)
 
@@ -92,8 +101,10 @@ class Evaluator:
         return artifact if isinstance(artifact, Rejected) else self._verify(artifact, effort, seeds)
 
     def baselines(self) -> Mapping[str, float]:
-        """Median microseconds of "eager" and, where it can compile the region, "inductor". Waits for the compilation.
-        Raises EvaluatorDied."""
+        """Median microseconds of "eager" and, where it can compile the region, "inductor". Waits for the compilation. Where
+        nothing can be timed: the estimate of "unfused". Raises EvaluatorDied."""
+        if self.simulated:
+            return {"unfused": unfused_us(self._backend, self.workload, self.binding, self.threads)}
         try:
             return self._clocking.medians()
         except Stopped as stopped:
@@ -114,19 +125,23 @@ class Evaluator:
         verified = self._verify(artifact, effort, seeds)
         if isinstance(verified, Rejected):
             return verified
-        timing = self._time(artifact, effort)
-        if isinstance(timing, Rejected):
-            return timing
         features = dict(artifact.features) | {
             "build_s": artifact.build_s,
             "cases_skipped": verified.skipped,
             "walls": described(verified.walls),
         }
-        return self._implausible(timing) or Accepted(errors=verified.errors, timing=timing, features=features)
+        if self.simulated:
+            timing = estimated(self._backend, artifact, self.workload, self.binding, self.threads)
+            features["checked_at"] = self.checked_at
+            return Accepted(errors=verified.errors, timing=timing, features=features)
+        measured = self._time(artifact, effort)
+        if isinstance(measured, Rejected):
+            return measured
+        return self._implausible(measured) or Accepted(errors=verified.errors, timing=measured, features=features)
 
     def _verify(self, artifact: Artifact, effort: Effort, seeds: Sequence[int]) -> Verified | Rejected:
         if effort == "full" and self._blind is None:
-            message = {"op": "informative", "binding": dict(small(self.binding)), "seed": seeds[0]}
+            message = {"op": "informative", "binding": dict(small(self.checked_at)), "seed": seeds[0]}
             self._blind = "; ".join(self._crew.ask(message)["reasons"])
         if effort == "full" and self._blind:
             return Rejected(stage=Stage.NUMERICS, reason=f"no test could tell a wrong kernel: {self._blind}")
@@ -135,7 +150,11 @@ class Evaluator:
             loaded = self._load(runner, artifact)
             if isinstance(loaded, Rejected):
                 return loaded
-            verified = verify(self._crew, runner, trials(self.workload, self.binding, effort, seeds, self.threads))
+            if self.simulated:
+                wanted = simulated_trials(self.workload, self.binding, effort, seeds)
+            else:
+                wanted = trials(self.workload, self.binding, effort, seeds, self.threads)
+            verified = verify(self._crew, runner, wanted)
             return verified if isinstance(verified, Rejected) else replace(verified, walls=loaded["walls"])
         finally:
             runner.close()
@@ -155,7 +174,7 @@ class Evaluator:
             runner.close()
 
     def _load(self, runner: Child, artifact: Artifact) -> dict[str, Any] | Rejected:
-        message = {"op": "load", "backend": backend_name(self._backend), "artifact": asdict(artifact)}
+        message = {"op": "load", "backend": address_of(self._backend), "artifact": asdict(artifact)}
         return called(runner, message, self._crew.limits.call_s, "loading the kernel")
 
     def _implausible(self, timing: Timing) -> Rejected | None:
@@ -185,9 +204,7 @@ def open_evaluator(
 ) -> Iterator[Evaluator]:
     """An evaluator for as long as the context lasts; its children end with it. `seed` fixes the inputs of quick
     evaluations; full ones draw fresh seeds. Built kernels go to `workdir`. Raises EvaluatorDied."""
-    evaluator = Evaluator(
-        workload, binding, backend=backend, threads=threads, seed=seed, workdir=workdir, limits=limits or Limits()
-    )
+    evaluator = Evaluator(workload, binding, backend=backend, threads=threads, seed=seed, workdir=workdir, limits=limits)
     try:
         yield evaluator
     finally:

@@ -35,7 +35,7 @@ class Exported:
     @property
     def candidate(self) -> bool:
         """Whether the kernel never ran on the device it is for."""
-        return self.record.rung != "device"
+        return self.record.outcome == "candidate"
 
     @property
     def name(self) -> str:

@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 
 from accelopt_compile.report.history import Dot
 from accelopt_compile.report.wording import dollars_text, seconds_text, time_unit, visible
+from accelopt_compile.wording import times_text
 
 WIDTH, HEIGHT = 400, 290
 """Of the view box. A chart is as wide as a phone's column, so letters of 12 stay readable there and on a desktop."""
@@ -58,7 +59,8 @@ def step_chart(dots: Sequence[Dot], axis: Axis, *, roofline: float | None) -> Ma
     parts += [_steps(dots, axis, x, y), _level(y(1.0), "baseline", "baseline 1.0x")]
     if roofline is not None and roofline <= high:
         parts.append(_level(y(roofline), "roofline", f"roofline {roofline:.2f}x"))
-    label = escape(f"best speedup so far against {axis.title}")
+    how = "estimated " if any(dot.basis == "estimated" for dot in dots) else ""
+    label = escape(f"best {how}speedup so far against {axis.title}")
     return Markup(f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>')
 
 
@@ -147,7 +149,7 @@ def _mark(dot: Dot, x: float, y: Callable[[float], float]) -> str:
 
 
 def _speed(dot: Dot) -> str:
-    return "rejected" if dot.speedup is None else f"{dot.speedup:.3f}x"
+    return "rejected" if dot.speedup is None else times_text(dot.speedup, dot.basis, 3)
 
 
 def group_class(group: str) -> str:

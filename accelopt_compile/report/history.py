@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from accelopt_compile.records import Accepted, Rejected, Stage
+from accelopt_compile.records import Accepted, Basis, Rejected, Stage
 from accelopt_compile.report.contents import Begun, Call, Event, RoundDone, RunFiles, Trial, Written
 
 GROUPS = {
@@ -42,6 +42,7 @@ class Dot:
     best: float | None
     group: str
     told: str
+    basis: Basis = "measured"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +127,7 @@ def dots_of(files: RunFiles) -> tuple[Dot, ...]:
             best=best,
             group=group_of(trial),
             told=_told(trial),
+            basis="measured" if timing is None else timing.basis,
         )
         dots.append(dot)
     return tuple(dots)

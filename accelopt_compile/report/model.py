@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from accelopt_compile.records import Accepted, Candidate, KernelSource, Timing
+from accelopt_compile.records import Accepted, Basis, Candidate, KernelSource, Timing
 from accelopt_compile.report.contents import Call, Learned, RunFiles, Stopped, Trial
 from accelopt_compile.report.history import (
     Dot,
@@ -73,6 +73,11 @@ class Report:
     calls: tuple[Call, ...]
     steps: tuple[Step, ...]
     lessons: tuple[str, ...]
+
+    @property
+    def basis(self) -> Basis:
+        """What the run's times rest on."""
+        return "estimated" if self.settings.get("estimated") else "measured"
 
     @property
     def priced(self) -> bool:

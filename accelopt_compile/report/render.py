@@ -14,6 +14,7 @@ from markupsafe import Markup
 from accelopt_compile.report import charts, wording
 from accelopt_compile.report.history import Dot
 from accelopt_compile.report.model import Report
+from accelopt_compile.wording import times_text
 
 CALLS_SHOWN = 400
 """Calls whose answers are shown, the latest; the table of costs counts all."""
@@ -42,6 +43,7 @@ def render(report: Report) -> str:
         legend=[group for group in _LEGEND if any(dot.group == group for dot in report.dots)],
         group_class=charts.group_class,
         bar=charts.bar,
+        times=lambda speedup, digits=2: times_text(speedup, report.basis, digits),
         headline=headline(report),
         money=wording.money_text(report.usd, calls=len(report.calls), unpriced=report.unpriced),
         money_of=wording.money_text,
@@ -55,6 +57,9 @@ _LEGEND = ("seed", "built-in", "model", "final", *charts.CROSSES)
 def headline(report: Report) -> str:
     """The outcome in one sentence."""
     best = report.best
+    if best is not None and report.basis == "estimated":
+        told = f"{report.outcome}: {times_text(best.timing.speedup, report.basis)} the region without fusion, by a model"
+        return f"{told} of {report.target}; nothing was timed, and no kernel is launched"
     if report.outcome == "winner" and best is not None:
         return f"{best.timing.speedup:.2f}x the baseline, 95 % between {best.timing.low:.2f}x and {best.timing.high:.2f}x"
     so_far = "" if best is None else f"; the fastest kernel so far runs at {best.timing.speedup:.2f}x the baseline"

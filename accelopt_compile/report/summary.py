@@ -8,6 +8,7 @@ from typing import Any
 
 from accelopt_cache.run_store import Run
 from accelopt_compile.errors import DamagedEntry
+from accelopt_compile.records import Basis
 from accelopt_compile.report.history import costs_of, dots_of, worked_s
 from accelopt_compile.report.model import outcome_of
 from accelopt_compile.report.reading import read_calls, read_run
@@ -15,8 +16,8 @@ from accelopt_compile.report.reading import read_calls, read_run
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """A run in short. `speedup` is the winner's, or of the fastest so far; `unpriced` of the `calls` have no price, `usd` is
-    None where none has."""
+    """A run in short. `speedup` is the winner's, or of the fastest so far, on the `basis`; `unpriced` of the
+    `calls` have no price, `usd` is None where none has."""
 
     id: str
     created: str
@@ -31,6 +32,7 @@ class Summary:
     calls: int
     unpriced: int
     seconds: float
+    basis: Basis = "measured"
 
 
 def summarize(run: Run) -> Summary:
@@ -61,6 +63,7 @@ def summarize(run: Run) -> Summary:
         calls=calls,
         unpriced=unpriced,
         seconds=seconds,
+        basis="estimated" if about["settings"].get("estimated") else "measured",
     )
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from accelopt_compile.records import Basis
+from accelopt_compile.wording import times_text
+
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """What would change how the text around it is read, or cannot be written down at all."""
 
@@ -47,9 +50,11 @@ def money_text(usd: float | None, *, calls: int, unpriced: int) -> str:
     return ("at least " if unpriced else "") + dollars_text(usd)
 
 
-def status_text(outcome: str, speedup: object) -> str:
-    """An outcome in one or two words: 'winner 1.42x'."""
-    return f"winner {speedup:.2f}x" if outcome == "winner" and isinstance(speedup, int | float) else visible(outcome)
+def status_text(outcome: str, speedup: object, basis: Basis = "measured") -> str:
+    """An outcome in a few words: 'winner 1.42x', 'candidate, estimated 1.42x'."""
+    if not isinstance(speedup, int | float) or outcome not in ("winner", "candidate"):
+        return visible(outcome)
+    return f"winner {times_text(speedup)}" if outcome == "winner" else f"candidate, {times_text(speedup, basis)}"
 
 
 def choices_text(choices: object) -> str:

@@ -11,7 +11,7 @@ from accelopt_compile.llm.prompts import front_matter
 from accelopt_compile.records import Candidate, TensorSpec, Timing, Workload, bytes_of
 from accelopt_compile.reference import reference_source
 from accelopt_compile.search.task import SearchTask
-from accelopt_compile.wording import shortened
+from accelopt_compile.wording import plural, shortened
 
 _TRIED_SHOWN = 10
 _PLAN_SHOWN = 700
@@ -39,6 +39,7 @@ def workload_text(task: SearchTask) -> str:
     tensors += [_tensor(f"tensors[{len(w.inputs) + n}] = output {n}", spec) for n, spec in enumerate(w.output_specs)]
     rule = "an element may be written once all that needs it was read"
     over = [f"output {out} lies over input {given}: {rule}" for out, given in w.aliases]
+    timed = "its time is estimated" if task.settings.estimated else "it is timed"
     sizes = ", ".join(f"sizes[{n}] = {name} = {task.binding[name]}" for n, name in enumerate(w.symbols)) or "no symbols"
     return "\n".join(
         [
@@ -47,23 +48,22 @@ def workload_text(task: SearchTask) -> str:
             "```",
             "",
             *(f"- {line}" for line in (*tensors, *over)),
-            f"- it is timed at {sizes}, with {task.threads} thread{'s' if task.threads > 1 else ''}",
+            f"- {timed} at {sizes}, with {plural(task.threads, 'thread')}",
         ]
     )
 
 
 def profile_lines(task: SearchTask, candidate: Candidate, rng: random.Random | None) -> list[str]:
-    """What was measured of a kernel, a line a number, in a random order where `rng` is given (the paper shuffles them, so
-    that no line is always first)."""
+    """What was measured of a kernel, or estimated, a line a number, in a random order where `rng` is given (the paper shuffles
+    them, so that no line is always first)."""
     timing, roof = candidate.verdict.timing, task.least()
     roof_us, moved = roof.seconds * 1e6, bytes_once(task.workload, task.binding)
+    how = "" if timing.basis == "measured" else "estimated_"
     lines = [
-        f"kernel_us: {timing.kernel_us:.1f}",
-        f"baseline_us: {_baseline(timing)}",
-        f"speedup: {timing.speedup:.3f} (95 % interval {timing.low:.3f} to {timing.high:.3f})",
+        *_times(timing),
         f"roofline_us: {roof_us:.1f}, bound: {roof.bound}",
-        f"share_of_roofline: {roof_us / timing.kernel_us:.2f}",
-        f"bytes_once: {moved}, achieved_gb_s: {moved / timing.kernel_us / 1e3:.2f}",
+        f"{how}share_of_roofline: {roof_us / timing.kernel_us:.2f}",
+        f"bytes_once: {moved}, {how}achieved_gb_s: {moved / timing.kernel_us / 1e3:.2f}",
         *(f"{name}: {candidate.verdict.features[name]}" for name in _COUNTS if name in candidate.verdict.features),
     ]
     if candidate.tunables:
@@ -103,6 +103,21 @@ def bytes_once(workload: Workload, binding: Mapping[str, int]) -> int:
 def _tensor(name: str, spec: TensorSpec) -> str:
     shape, strides = (", ".join(map(str, dims)) for dims in (spec.shape, spec.strides))
     return f"{name}: {spec.dtype}, shape ({shape}), strides ({strides}) in elements"
+
+
+def _times(timing: Timing) -> list[str]:
+    """A kernel's time against the baseline's."""
+    if timing.basis == "estimated":
+        return [
+            f"estimated_kernel_us: {timing.kernel_us:.1f} (the device is not here: a model of it, nothing was timed)",
+            f"estimated_baseline_us: {_baseline(timing)}",
+            f"estimated_speedup: {timing.speedup:.3f}",
+        ]
+    return [
+        f"kernel_us: {timing.kernel_us:.1f}",
+        f"baseline_us: {_baseline(timing)}",
+        f"speedup: {timing.speedup:.3f} (95 % interval {timing.low:.3f} to {timing.high:.3f})",
+    ]
 
 
 def _baseline(timing: Timing) -> str:

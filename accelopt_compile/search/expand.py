@@ -13,6 +13,7 @@ from accelopt_compile.search.selection import Group, relative, speed
 from accelopt_compile.search.task import SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Duplicate, Kernel, Trials, trial_key
 from accelopt_compile.search.tuning import Measured, Tunables, tune
+from accelopt_compile.wording import times_text
 
 TUNE_WITHIN = 0.85
 """A structure's numbers are searched if at its defaults it runs at this share of the best kernel's speed, or better."""
@@ -218,10 +219,11 @@ def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Mapping[str,
 def _gained(child: Candidate, parent: Candidate, gain: float) -> str:
     """What a plan came to: the gain over its parent, whether that is more than noise, and at which numbers."""
     ours, theirs = child.verdict.timing, parent.verdict.timing
-    noise = " (no more than noise)" if ours.low <= theirs.high and theirs.low <= ours.high else ""
+    noise = " (no more than noise)" if ours.basis == "measured" and ours.low <= theirs.high and theirs.low <= ours.high else ""
     numbers = ", ".join(f"{name}={value}" for name, value in sorted(child.tunables.items()))
     at = f", at {numbers}" if numbers and not child.source.rendered else ""
-    return f"{gain:.2f}x the speed of the kernel it was tried on{noise}, {speed(child):.2f}x the baseline{at}"
+    gained, basis = times_text(gain, ours.basis), times_text(speed(child), ours.basis)
+    return f"{gained} the speed of the kernel it was tried on{noise}, {basis} the baseline{at}"
 
 
 def _told(verdict: Verdict | Duplicate) -> str:

@@ -24,6 +24,7 @@ from accelopt_compile.search.state import SearchState, experience_json
 from accelopt_compile.search.stopping import decide, stop_reason, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Evaluator, Trials
+from accelopt_compile.wording import times_text
 
 Progress: TypeAlias = Callable[[SearchState], object]
 """Told the state after every round; saving it is what makes a search resumable in another process."""
@@ -114,6 +115,7 @@ class _Run:
         self.tried: tuple[Tried, ...] = ()
         self.tuned: set[str] = set()
         self.winner: Candidate | None = None
+        self.proven: tuple[Candidate, ...] = ()
         if resume is not None:
             self._restore(resume)
 
@@ -202,7 +204,8 @@ class _Run:
                 lesson = placed(lesson, slow=seed, fast=best, plan=best.plan, run=self.name, round=str(self.rounds_done))
                 self.memory.add([lesson], capacity=self.settings.memory_capacity)
         final = decide(self.candidates, self.settings, self.trials, self._full_verdict)
-        told = reason if final.winner is not None else _no_winner(final.because if self.candidates else "", reason)
+        kept = final.winner is not None or bool(final.proven)
+        told = reason if kept else _no_winner(final.because if self.candidates else "", reason)
         learned = None if lesson is None else experience_json(lesson)
         won = None if final.winner is None else final.winner.id
         self.log.append("stop", search=self.name, reason=told, winner=won, lesson=learned)
@@ -290,8 +293,10 @@ class _Run:
     def _full_verdict(self, candidate: Candidate, verdict: Accepted | Rejected) -> None:
         if isinstance(verdict, Accepted) and wins(verdict, self.settings):
             self.winner = replace(candidate, verdict=verdict)
-        outcome = verdict.reason if isinstance(verdict, Rejected) else f"{verdict.timing.speedup:.3f}x"
-        self.log.append("final", search=self.name, candidate=candidate.id, outcome=outcome)
+        if isinstance(verdict, Accepted) and self.settings.estimated:
+            self.proven += (replace(candidate, verdict=verdict),)
+        told = verdict.reason if isinstance(verdict, Rejected) else _speed_text(verdict)
+        self.log.append("final", search=self.name, candidate=candidate.id, outcome=told)
 
     def _expander(self) -> Expander:
         return Expander(task=self.task, tried=self.tried, proposer=self.proposer, trials=self.trials, candidates=self.candidates)
@@ -329,7 +334,13 @@ class _Run:
         )
         best = self._best()
         self.log.append(
-            "round", search=self.name, round=self.rounds_done, beam=list(state.beam), best=best.id, speedup=speed(best)
+            "round",
+            search=self.name,
+            round=self.rounds_done,
+            beam=list(state.beam),
+            best=best.id,
+            speedup=speed(best),
+            **({"basis": "estimated"} if self.settings.estimated else {}),
         )
         if self.progress is not None:
             self.progress(state)
@@ -360,7 +371,12 @@ class _Run:
             rounds=self.rounds_done,
             seconds=self._used_s,
             experiences=self.memory.gained,
+            proven=self.proven,
         )
+
+
+def _speed_text(verdict: Accepted) -> str:
+    return times_text(verdict.timing.speedup, verdict.timing.basis, 3)
 
 
 def _no_winner(because: str, stopped: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan
 from accelopt_compile.search.selection import HELPED, relative
 from accelopt_compile.search.task import SearchTask
-from accelopt_compile.wording import shortened
+from accelopt_compile.wording import shortened, times_text
 
 PRIOR_SHOWN = 64
 """Experiences of earlier runs that are recalled at most."""
@@ -67,8 +67,11 @@ class Memory:
 
 def similarity(task: SearchTask, experience: Experience) -> float:
     """How much an experience says about the task, 0 to 1: the same workload, then the same family, then families that
-    share words, then all others; another architecture halves it, another backend says nothing."""
-    if experience.backend != task.backend.name:
+    share words, then all others; another architecture halves it, another backend says nothing. Nor does an estimate where
+    times are measured: what the model of a device favours reaches the device as a candidate, which is measured there, and a
+    lesson that the model is wrong about would cost every later search its warm starts. The other way round measurements count
+    in full: they are better evidence than the search's own."""
+    if experience.backend != task.backend.name or (experience.basis == "estimated" and not task.settings.estimated):
         return 0.0
     if experience.workload == task.workload.digest:
         near = 1.0
@@ -203,9 +206,10 @@ def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Exp
         slow=seed.source.text,
         fast=best.source.text,
     )
+    times = times_text(gain, best.verdict.timing.basis)
     if not best.source.rendered:
         plan = shortened(best.plan.text if best.plan is not None else "none")
-        lesson = f"Best of a search on {task.family}: the kernel written for plan '{plan}', {gain:.2f}x the seed."
+        lesson = f"Best of a search on {task.family}: the kernel written for plan '{plan}', {times} the seed."
         return replace(told, title=f"Best on {task.family}: {shortened(plan, 80)}", lesson=lesson)
     grammar = task.backend.grammar(task.workload)
     before, after = filled(grammar, seed.source.structure), filled(grammar, best.source.structure)
@@ -213,7 +217,7 @@ def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Exp
     choices = ", ".join(f"{name.partition('.')[2]}={value}" for name, value in change.items()) or "the seed's structure"
     numbers = ", ".join(f"{name}={value}" for name, value in best.tunables.items())
     configuration = f"{choices} with {numbers}" if numbers else choices
-    lesson = f"Best of a search on {task.family}: {configuration}, {gain:.2f}x the seed."
+    lesson = f"Best of a search on {task.family}: {configuration}, {times} the seed."
     return replace(told, change=change, lesson=lesson, structure=after, tunables=dict(best.tunables))
 
 
@@ -229,4 +233,4 @@ def placed(lesson: Experience, *, slow: Candidate, fast: Candidate, plan: Plan |
         "fast_by": fast.source.origin,
     }
     told = {"plan": shortened(plan.text, 2000)} if plan is not None else {}
-    return replace(lesson, origin={**lesson.origin, **told, **facts})
+    return replace(lesson, basis=fast.verdict.timing.basis, origin={**lesson.origin, **told, **facts})

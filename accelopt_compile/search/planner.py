@@ -21,7 +21,7 @@ def planner_prompt(
 ) -> tuple[str, str]:
     """(system, user) that ask for `count` plans."""
     return prompt("planner").render(
-        lessons=[e.lesson for e in experiences if e.lesson],
+        lessons=[_told(e) for e in experiences if e.lesson],
         **common(task),
         kernel=task.backend.shown(parent.source, parent.tunables).strip(),
         profile=profile_lines(task, parent, rng),
@@ -42,3 +42,9 @@ def plans_in(reply: Reply, count: int) -> list[Plan]:
     else:
         texts = [] if reply.problem else [reply.text]
     return [Plan(text=text.strip()[:PLAN_AT_MOST]) for text in texts if text.strip()][:count]
+
+
+def _told(experience: Experience) -> str:
+    """A lesson as a prompt shows it: beside measured ones, an estimated one says what it is."""
+    estimated = experience.basis == "estimated"
+    return experience.lesson + (" (Estimated by a model of the device, not measured.)" if estimated else "")

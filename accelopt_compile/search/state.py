@@ -19,11 +19,11 @@ from accelopt_compile.records import (
     Plan,
     Rejected,
     Stage,
-    Timing,
     Verdict,
     canonical_json,
     sha256_text,
     source_from_json,
+    timing_from_json,
 )
 from accelopt_compile.search.task import Tried
 
@@ -136,8 +136,7 @@ def plan_from(data: Any) -> Plan:
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict, Rejected):
         return {"stage": verdict.stage.value, "reason": verdict.reason, "diagnosis": verdict.diagnosis}
-    timing = {**asdict(verdict.timing), "baselines_us": dict(verdict.timing.baselines_us)}
-    return {"errors": asdict(verdict.errors), "timing": timing, "features": dict(verdict.features)}
+    return {"errors": asdict(verdict.errors), "timing": verdict.timing.to_json(), "features": dict(verdict.features)}
 
 
 def verdict_from(data: Any) -> Verdict:
@@ -148,7 +147,7 @@ def verdict_from(data: Any) -> Verdict:
 
 def accepted_from(data: Any) -> Accepted:
     """Raises KeyError, TypeError, ValueError or AttributeError for what is none."""
-    errors, timing = ErrorReport(**data["errors"]), Timing(**data["timing"])
+    errors, timing = ErrorReport(**data["errors"]), timing_from_json(data["timing"])
     numbers = [getattr(timing, name) for name in ("kernel_us", "speedup", "low", "high", "blocks", "threads", "noise")]
     for number in (*numbers, *timing.baselines_us.values(), errors.worst_share, errors.cases):
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
@@ -203,7 +202,8 @@ def tried_from(data: Any) -> Tried:
 def experience_json(e: Experience) -> dict[str, Any]:
     texts = {name: getattr(e, name) for name in ("backend", "family", "arch", "workload", "lesson", "slow", "fast")}
     numbers = {"helped": e.helped, "speedup": e.speedup}
-    given = {"title": e.title, "origin": dict(e.origin)}
+    given: dict[str, Any] = {"title": e.title, "origin": dict(e.origin)}
+    given |= {} if e.basis == "measured" else {"basis": e.basis}
     return {**texts, **numbers, **given, "change": dict(e.change), "structure": dict(e.structure), "tunables": dict(e.tunables)}
 
 
@@ -218,6 +218,7 @@ def experience_from(data: Any) -> Experience:
         tunables=_numbers(data["tunables"]),
         title=str(data.get("title", "")),
         origin=_texts(data.get("origin", {})),
+        basis="estimated" if data.get("basis") == "estimated" else "measured",
     )
 
 

@@ -22,15 +22,23 @@ def stop_reason(
     settings: SearchSettings, *, best: Candidate, roofline_us: float, rounds_done: int, flat_rounds: int, spent: str | None
 ) -> str | None:
     """Why no further round should start, as what may follow "the search stopped because", or None.
-    `roofline_us` is the device's least time for the workload, 0 if unknown."""
-    share = roofline_us / best.verdict.timing.kernel_us if best.verdict.timing.kernel_us > 0 else 0.0
+    `roofline_us` is the device's least time for the workload, 0 if unknown. An estimate says neither that a kernel is at the
+    roofline (it was made from it) nor that there is no hope."""
+    share = (
+        0.0 if settings.estimated else roofline_us / best.verdict.timing.kernel_us if best.verdict.timing.kernel_us > 0 else 0.0
+    )
     if settings.stop_at_roofline is not None and settings.stop_at_roofline <= share <= _ROOFLINE_BROKEN:
         return f"the best kernel reaches {share:.0%} of the roofline"
     if spent is not None:
         return spent
     if rounds_done >= settings.rounds:
         return f"{plural(rounds_done, 'round')} {is_or_are(rounds_done)} done, the most it may take"
-    if settings.hopeless_after and rounds_done >= settings.hopeless_after and speed(best) < settings.hopeless_below:
+    if (
+        settings.hopeless_after
+        and not settings.estimated
+        and rounds_done >= settings.hopeless_after
+        and speed(best) < settings.hopeless_below
+    ):
         return f"the best kernel still runs at {speed(best):.2f}x the baseline after {plural(rounds_done, 'round')}"
     if settings.patience and flat_rounds >= settings.patience:
         return f"{plural(flat_rounds, 'round')} brought no improvement"
@@ -39,10 +47,12 @@ def stop_reason(
 
 @dataclass(frozen=True, kw_only=True)
 class Final:
-    """The end of a search: the winner with its full verdict, or why there is none."""
+    """The end of a search: the winner with its full verdict, or why there is none; on estimates, the kernels that are right
+    in full."""
 
     winner: Candidate | None
     because: str = ""
+    proven: tuple[Candidate, ...] = ()
 
 
 def decide(
@@ -51,12 +61,13 @@ def decide(
     trials: Trials,
     report: Callable[[Candidate, Accepted | Rejected], None],
 ) -> Final:
-    """Evaluate the fastest kernels in full, best first, until one wins. `report` is told each full verdict at once, so
-    that an interruption loses nothing."""
+    """Evaluate the fastest kernels in full, best first, until one wins; on estimates all of them. `report` is told each full
+    verdict at once, so that an interruption loses nothing."""
     because = ""
+    proven: list[Candidate] = []
     for candidate in fastest_texts(candidates, settings.finalists):  # tuned copies of one text share its faults
         timing = candidate.verdict.timing
-        if timing.high < _NO_CHANCE:
+        if timing.high < _NO_CHANCE and not settings.estimated:
             because = because or f"the best kernel runs at {timing.speedup:.2f}x the baseline"
             break
         verdict = trials.run(candidate.source, candidate.tunables, effort="full")
@@ -65,6 +76,8 @@ def decide(
         report(candidate, verdict)
         if isinstance(verdict, Rejected):
             because = f"kernel {candidate.id} was rejected at {verdict.stage.value} in full: {verdict.reason}"
+        elif settings.estimated:
+            proven.append(replace(candidate, verdict=verdict))
         elif wins(verdict, settings):
             return Final(winner=replace(candidate, verdict=verdict))
         else:
@@ -73,9 +86,9 @@ def decide(
                 f"kernel {candidate.id} runs at {full.speedup:.2f}x the baseline in full (95 % interval {full.low:.2f} to "
                 f"{full.high:.2f}), and {settings.win_margin:.2f} must be below it"
             )
-    return Final(winner=None, because=because or "no kernel was accepted")
+    return Final(winner=None, because=because or "no kernel was accepted", proven=tuple(proven))
 
 
 def wins(verdict: Accepted, settings: SearchSettings) -> bool:
-    """Whether a full verdict is good enough to adopt."""
-    return verdict.timing.low > settings.win_margin
+    """Whether a full verdict is good enough to adopt. An estimate never is."""
+    return verdict.timing.basis == "measured" and verdict.timing.low > settings.win_margin

@@ -32,6 +32,7 @@ def summarizer_prompt(task: SearchTask, pair: TeachingPair) -> tuple[str, str]:
         diff=_diff(slow, fast),
         speedup=f"{pair.speedup:.2f}",
         plan=pair.plan.text,
+        estimated=pair.fast.verdict.timing.basis == "estimated",
         helped=pair.helped,
     )
 

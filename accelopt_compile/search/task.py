@@ -51,6 +51,9 @@ class SearchSettings:
     """The lower end of the final timing's interval must be above this."""
     finalists: int = 3
     """Candidates that get a full evaluation at the end, at most, until one wins."""
+    estimated: bool = False
+    """The device is not here: speeds are estimates, so that nothing wins or stops the search by them, and all finalists that
+    are right in full are kept."""
 
     @staticmethod
     def preset(name: str) -> SearchSettings:
@@ -130,7 +133,8 @@ class SearchTask:
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
     """What came out. `best` is the winner, with the verdict of its full evaluation, or None; `reason` says why the
-    search stopped and, without a winner, why there is none.
+    search stopped and, without a winner, why there is none. `proven` are the kernels of a search on estimates that are right
+    in full, the fastest by its estimate first, each of another text.
 
     `candidates` are all accepted kernels of the run in order of appearance; `rejected` counts verdicts by stage;
     `evaluated` counts evaluations, full ones included; `experiences` are the lessons of this run, for the store.
@@ -145,3 +149,4 @@ class SearchResult:
     rounds: int = 0
     seconds: float = 0.0
     experiences: tuple[Experience, ...] = ()
+    proven: tuple[Candidate, ...] = ()

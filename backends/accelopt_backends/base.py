@@ -86,6 +86,8 @@ class Backend(Protocol):
     """One language. Implementations are stateless apart from caches of what the machine is."""
 
     name: str
+    gemm_budget: int
+    """Matrix products that a region may hold at most; 0 where the language leaves them to the library."""
 
     def probe(self) -> Ready | Missing:
         """What this machine offers. Cached; cheap after the first call."""

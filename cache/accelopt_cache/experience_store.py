@@ -114,12 +114,14 @@ def _matches(experience: Experience, backend: str | None, family: str | None, ar
 
 
 def _content(experience: Experience) -> dict[str, Any]:
-    """What an experience is named by: everything but its origin; an empty title is left out, as it was before there were
-    titles."""
+    """What an experience is named by: everything but its origin; an empty title and the basis "measured" are left out, as
+    it was before there were titles and estimates."""
     data = asdict(experience)
     del data["origin"]
     if not experience.title:
         del data["title"]
+    if experience.basis == "measured":
+        del data["basis"]
     return data
 
 
@@ -151,6 +153,8 @@ def _experience(data: Mapping[str, Any], origin: Mapping[str, Any]) -> Experienc
         speedup = data["speedup"]
         if not _number(speedup) or speedup <= 0 or not isinstance(data["helped"], bool):
             raise InvalidRecord(f"not an experience: speedup {str(speedup)[:40]!r}, helped {str(data['helped'])[:40]!r}")
+        if data.get("basis", "measured") not in ("measured", "estimated"):
+            raise InvalidRecord(f"not an experience: its basis is {str(data['basis'])[:40]!r}")
         if len(origin) > ORIGIN_LIMIT:
             raise InvalidRecord(f"not an experience: an origin of {len(origin)} pairs, more than {ORIGIN_LIMIT}")
         return Experience(
@@ -164,6 +168,7 @@ def _experience(data: Mapping[str, Any], origin: Mapping[str, Any]) -> Experienc
             structure=_texts(data.get("structure", {})),
             tunables={_short(k): _integer(v) for k, v in data.get("tunables", {}).items()},
             origin=_texts(origin),
+            basis=data.get("basis", "measured"),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as failure:
         raise InvalidRecord(f"not an experience: {type(failure).__name__} {str(failure)[:200]}") from failure

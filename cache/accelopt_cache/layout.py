@@ -33,8 +33,8 @@ RUNS, QUARANTINE, TOMBSTONES = "v1/runs", "v1/quarantine", "v1/tombstones"
 LOCKS, TMP, BUILDS = "v1/locks", "v1/tmp", "v1/builds"
 WITHDRAWN = "v1/withdrawn"
 
-WINNER, BASELINE = ".json", ".baseline.json"
-"""Suffixes of record files: the outcome is in the name, so that a listing alone tells the winners."""
+ENDINGS = {"baseline": ".baseline.json", "candidate": ".candidate.json", "winner": ".json"}
+"""How the file of a record ends: the outcome is in the name, so that a listing alone tells the winners. Longer endings first."""
 
 TEMPORARY = ".tmp-"
 """Prefix of every file that is still being written; `prune` sweeps those left by a killed writer."""
@@ -75,7 +75,7 @@ def record_dir(workload_digest: str, target: str) -> str:
 
 def record(workload_digest: str, target: str, record_id: str, outcome: str) -> str:
     """One record, by the sha256 of its bytes."""
-    return f"{record_dir(workload_digest, target)}/{safe(record_id)}{WINNER if outcome == 'winner' else BASELINE}"
+    return f"{record_dir(workload_digest, target)}/{safe(record_id)}{ENDINGS[outcome]}"
 
 
 def graph(digest: str) -> str:
@@ -135,8 +135,9 @@ def build_dir(target: str, key: str) -> str:
 
 def split_record(name: str) -> tuple[str, str] | None:
     """(record id, outcome) of a record's file name, or None for any other file."""
-    stem, outcome = (name[: -len(BASELINE)], "baseline") if name.endswith(BASELINE) else (name.removesuffix(WINNER), "winner")
-    return (stem, outcome) if is_sha256(stem) and name != stem else None
+    outcome = next((outcome for outcome, ending in ENDINGS.items() if name.endswith(ending)), None)
+    stem = "" if outcome is None else name.removesuffix(ENDINGS[outcome])
+    return (stem, outcome) if outcome is not None and is_sha256(stem) else None
 
 
 # ---------------------------------------------------------------- the root

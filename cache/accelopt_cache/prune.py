@@ -1,7 +1,7 @@
 """Keeping the store small: sweep what a crash left, what nothing refers to, and, over a limit, what is worth least.
 
-Order over a limit: quarantine, builds, progress and runs, graphs, records beaten by another at the same binding,
-baseline records, experiences, then winners, each kind by last use. A grace period protects what is being written now.
+Order over a limit: quarantine, builds, progress and runs, graphs, winners beaten by another at the same binding,
+candidates, baseline records, experiences, then winners, each kind by last use. A grace period protects what is being written now.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class _Sweep:
             name = layout.record(workload, target, record_id, outcome)
             record = store.peek(workload, target, record_id, outcome)
             referred = [layout.workload(workload)]
-            if record is not None and record.source is not None and record.timing is not None:
+            if record is not None and record.source is not None:
                 referred.append(layout.blob(record.source.digest))
+            if record is not None and record.outcome == "winner" and record.timing is not None:  # no estimate beats a measurement
                 place = (workload, target, tuple(sorted(record.binding.items())), tuple(sorted(record.environment.items())))
                 mine = (record.timing.kernel_us, name)
                 best = fastest.get(place)
@@ -147,7 +148,8 @@ class _Sweep:
         yield kind(layout.RUNS)
         yield kind(layout.GRAPHS)
         yield [name for name in self.beaten if name in self.entries]
-        yield kind(layout.RECORDS, lambda name: name.endswith(layout.BASELINE))
+        for outcome in ("candidate", "baseline"):
+            yield kind(layout.RECORDS, lambda name, ending=layout.ENDINGS[outcome]: name.endswith(ending))  # type: ignore[misc]
         yield kind(layout.MEMORY)
         yield kind(layout.RECORDS)
 
@@ -212,7 +214,7 @@ def _remove_empty(directory: Path, grace_s: float) -> None:
 
 
 def stats(store: RecordStore) -> dict[str, Any]:
-    """Files and bytes by kind, records by outcome, winners by target, and what is wrong with the root. Plain JSON."""
+    """Files and bytes by kind, winners and candidates by target, baselines, and what is wrong with the root. Plain JSON."""
     root = store.files.root
     kinds = {kind.removeprefix("v1/"): {"files": 0, "bytes": 0} for kind in KINDS}
     total_files = total_bytes = 0
@@ -222,10 +224,12 @@ def stats(store: RecordStore) -> dict[str, Any]:
         if kind is not None:
             kinds[kind.removeprefix("v1/")]["files"] += 1
             kinds[kind.removeprefix("v1/")]["bytes"] += entry.size
-    winners: dict[str, int] = {}
+    winners: Counter[str] = Counter()
+    candidates: Counter[str] = Counter()
     baselines = 0
     for _, target, _, outcome in store.walk():
-        winners[target] = winners.get(target, 0) + (outcome == "winner")
+        winners[target] += outcome == "winner"
+        candidates[target] += outcome == "candidate"
         baselines += outcome == "baseline"
     return {
         "root": root.named,
@@ -235,7 +239,8 @@ def stats(store: RecordStore) -> dict[str, Any]:
         "files": total_files,
         "bytes": total_bytes,
         "kinds": kinds,
-        "winners": winners,
+        "winners": dict(winners),
+        "candidates": {target: count for target, count in candidates.items() if count},
         "baselines": baselines,
         "in_memory": store.files.held(),
     }

@@ -12,8 +12,6 @@ from accelopt_compile.records import Record
 RECORD_VERSION = 1
 """Version of the record JSON; a reader ignores fields it does not know and refuses a newer version."""
 
-_RUNGS = ("device", "compiled", "simulated")
-
 
 def encode(record: Record) -> tuple[bytes, bytes | None]:
     """(bytes of the record file, bytes of its source blob or None). Raises InvalidRecord."""
@@ -86,8 +84,6 @@ def _checked(data: Any) -> Record:
         for name, value in record.tunables.items():
             if value not in record.source.tunables.get(name, ()):
                 raise InvalidRecord(f"tunable {name[:40]}={value}, which its source does not declare")
-    if record.rung not in _RUNGS:
-        raise InvalidRecord(f"unknown rung {record.rung!r}")
     timing = record.timing
     if timing is not None:
         numbers = [timing.kernel_us, timing.speedup, timing.low, timing.high, timing.noise, timing.blocks, timing.threads]

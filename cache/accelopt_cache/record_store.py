@@ -77,6 +77,11 @@ class RecordStore:
         """The records that hold a kernel, oldest first."""
         return tuple(r for r in self.records(workload_digest, target) if r.outcome == "winner")
 
+    def candidates(self, workload_digest: str, target: str) -> tuple[tuple[str, Record], ...]:
+        """(id, record) of the kernels that wait for the target's device, oldest first. None is ever served."""
+        found = [(i, r) for i, r in self._read_all(workload_digest, [target]) if r.outcome == "candidate"]
+        return tuple(sorted(found, key=lambda item: (item[1].created, item[0])))
+
     def best(
         self,
         workload_digest: str,

@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from accelopt_backends.loops.nests import schedule
+from accelopt_backends.loops.values import Graph
 from tests.backends.seeds import BACKEND, fault, regions_of
 
 R = torch.randn
@@ -113,6 +115,18 @@ def test_a_position_found_at_run_time_passes_through_a_slice_and_a_reshape(tmp_p
     regions = regions_of(loss, R(3, 7, 21), torch.randint(0, 21, (3, 7)))
     assert any(node.op.startswith("aten.gather") for workload, _ in regions for node in workload.nodes)
     assert [""] * len(regions) == [fault(BACKEND.seed(w), w, b, tmp_path) for w, b in regions]
+
+
+def test_a_sum_over_one_hot_rows_reads_nothing(tmp_path: Path) -> None:
+    """The gradient of a cross-entropy: -g where the label is inside, what 0 * g gives where g is no finite number."""
+
+    def gradient(scores: torch.Tensor, labels: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        hits = torch.where(torch.arange(21) == labels[:, None], -1.0, 0.0) * g
+        return hits - scores.exp() * hits.sum(-1, keepdim=True)
+
+    ((workload, binding),) = regions_of(gradient, R(7, 21), torch.tensor([0, 20, 3, -100, 21, 5, 5]), R(7, 1))
+    assert [] == [v for nest in schedule(Graph(workload)) for v in nest.reductions]
+    assert "" == fault(BACKEND.seed(workload), workload, binding, tmp_path)
 
 
 def test_an_unknown_choice_is_an_error_that_lists_the_grammar() -> None:

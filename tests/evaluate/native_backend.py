@@ -69,6 +69,9 @@ class NativeBackend:
     def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
         return Roofline(seconds=1e-9, bound="memory")
 
+    def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
+        raise NotImplementedError("native kernels are timed")
+
     def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
         return source.text
 

@@ -17,6 +17,12 @@ from accelopt_compile.exchange.schema import read_definition, read_instances
 from accelopt_compile.records import ErrorReport, KernelSource, Record, Timing, Workload
 
 DEFINITIONS = Path(__file__).parent / "definitions"
+MEASURED = Timing(
+    kernel_us=2.0, baselines_us={"eager": 9.0, "inductor": 3.0}, speedup=1.5, low=1.4, high=1.6, blocks=9, threads=1
+)
+ESTIMATED = Timing(
+    kernel_us=2.0, baselines_us={"unfused": 3.0}, speedup=1.5, low=1.5, high=1.5, blocks=0, threads=1, basis="estimated"
+)
 _numbers = itertools.count()
 
 
@@ -29,18 +35,17 @@ def imported_into(store: Store, name: str) -> Imported:
 
 
 def record_of(workload: Workload, source: KernelSource, binding: dict[str, int], *, target: str, rung: Any = "device") -> Record:
-    """A winner with this kernel."""
+    """A winner with this kernel; on a rung below the device a candidate, with an estimate for its time."""
+    on_device = rung == "device"
     return Record(
-        outcome="winner",
+        outcome="winner" if on_device else "candidate",
         workload=workload.digest,
         target=target,
         binding=binding,
         rung=rung,
         source=source,
         tunables=source.defaults(),
-        timing=Timing(
-            kernel_us=2.0, baselines_us={"eager": 9.0, "inductor": 3.0}, speedup=1.5, low=1.4, high=1.6, blocks=9, threads=1
-        ),
+        timing=MEASURED if on_device else ESTIMATED,
         errors=ErrorReport(worst_share=0.25, cases=40),
         environment={"torch": "2.13", "device": "a device"},
         created="2026-11-28T12:00:00+00:00",

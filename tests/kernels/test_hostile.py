@@ -70,7 +70,7 @@ def test_headers_can_be_read() -> None:
 
 
 def test_triton_headers_can_be_read() -> None:
-    """Sources for a backend to come: data, with the same header."""
+    """The same header; where they fall is tested beside their backend."""
     for path in TRITON:
         found = header(path.read_text())
         assert {"attack", "workload", "stage", "reason"} == set(found), path

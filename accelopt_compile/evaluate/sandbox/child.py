@@ -3,7 +3,6 @@ one socket; standard output is only captured. A builder or runner may die at any
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from accelopt_backends.registry import backend_at
 from accelopt_compile.errors import InvalidRecord, ObjectRefused, ToolchainFailed, ToolchainMissing
 from accelopt_compile.evaluate.sandbox.channel import Channel
 from accelopt_compile.evaluate.sandbox.walls import limit, raise_walls
@@ -90,8 +90,7 @@ def build(message: Mapping[str, Any]) -> Reply:
     if message["op"] != "build":
         return {"error": f"unknown request {message['op']!r}"}
     source = source_from_json(message["source"])
-    module, _, attribute = message["backend"].partition(":")
-    backend = getattr(importlib.import_module(module), attribute)()
+    backend = backend_at(message["backend"])
     try:
         artifact = backend.build(source, message["tunables"], message["workdir"])
     except ObjectRefused as failure:

@@ -4,12 +4,12 @@ what it is asked; no seed, no right answer, no verdict ever comes here."""
 from __future__ import annotations
 
 import ctypes
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from accelopt_backends.registry import backend_at
 from accelopt_compile.evaluate.baseline import Baselines
 from accelopt_compile.evaluate.bench import Bench
 from accelopt_compile.evaluate.buffers import mapped
@@ -34,9 +34,7 @@ class Runner:
         """One request of the host. What it raises is answered as an error."""
         match message["op"]:
             case "load":
-                module, _, attribute = message["backend"].partition(":")
-                backend = getattr(importlib.import_module(module), attribute)()
-                self._kernel = backend.load(Artifact(**message["artifact"]))
+                self._kernel = backend_at(message["backend"]).load(Artifact(**message["artifact"]))
                 return {"walls": dict(self._walls)}
             case "run":
                 return self.run(message)

@@ -9,7 +9,7 @@ from accelopt_compile.records import Candidate, Experience
 from accelopt_compile.search.memory import filled
 from accelopt_compile.search.proposer import TeachingPair
 from accelopt_compile.search.task import SearchTask
-from accelopt_compile.wording import shortened
+from accelopt_compile.wording import shortened, times_text
 
 
 def lesson_of(task: SearchTask, pair: TeachingPair) -> Experience | None:
@@ -65,4 +65,6 @@ def _sentence(task: SearchTask, steps: Mapping[str, tuple[str, str]], pair: Teac
 
 
 def _effect(pair: TeachingPair) -> str:
-    return f"made it {pair.speedup:.2f}x faster" if pair.helped else f"made it {pair.speedup:.2f}x slower: do not"
+    estimated = pair.fast.verdict.timing.basis == "estimated"
+    times = f"{'an estimated ' if estimated else ''}{times_text(pair.speedup)}"
+    return f"made it {times} faster" if pair.helped else f"made it {times} slower: do not"

@@ -19,6 +19,7 @@ class CppBackend:
     """See `accelopt_backends.base.Backend` for the contract of every method."""
 
     name = "cpp"
+    gemm_budget = 0
 
     def probe(self) -> Ready | Missing:
         try:
@@ -115,6 +116,10 @@ class CppBackend:
         from accelopt_backends.cpp.roofline import roofline
 
         return roofline(workload, binding, threads)
+
+    def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
+        """Never asked for: there is no processor here but the one that kernels run on."""
+        raise NotImplementedError("C++ kernels are timed")
 
     def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
         from accelopt_backends.cpp import authored

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from accelopt_backends.cpp.attention_mask import MadeMask
-from accelopt_backends.cpp.attention_problem import C_TYPES, Problem, find
-from accelopt_backends.cpp.attention_views import NotAView
+from accelopt_backends.cpp.attention_text import C_TYPES, fields, made_mask, pointers
+from accelopt_backends.loops.attention_mask import MadeMask
+from accelopt_backends.loops.attention_problem import Problem, find
+from accelopt_backends.loops.attention_views import NotAView
 from accelopt_compile.records import KernelSource, Workload
 
 GRAMMAR: Mapping[str, tuple[str, ...]] = {
@@ -143,7 +144,7 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
         "SCALE_SIGN": -1 if problem.scale < 0 else 1,
         "MASK": 0 if not problem.mask else 2 if problem.mask == "b8" else 1,
         "MASK_KEEPS": int(problem.mask_keeps),
-        "MASK_T": problem.mask or "b8",
+        "MASK_T": C_TYPES[problem.mask or "b8"],
         "T": C_TYPES[problem.dtype],
         "IS_F32": int(problem.dtype == "f32"),
         "IS_BF16": int(problem.dtype == "bf16"),
@@ -165,15 +166,11 @@ def _head(workload: Workload, problem: Problem, structure: Mapping[str, str], tu
 
 def _entry(workload: Workload, problem: Problem) -> str:
     """The entry point: sizes and strides from the symbols, then the kernel that suits the number of queries."""
-    types = {"q": "const T*", "k": "const T*", "v": "const T*", "mask": "const MASK_T*", "out": "T*", "lse": "float*"}
     lines = ['extern "C" int accelopt_kernel(void* const* tensors, const i64* sizes, i64 threads) {']
     lines += [f"  const i64 {s} = sizes[{i}];" for i, s in enumerate(workload.symbols)]
     lines += ["  (void)sizes;", "  Problem p = {};"]
-    for name, ctype in types.items():
-        place, _, offset = problem.tensors.get(name, "").partition(" + ")
-        if place:
-            lines.append(f"  p.{name} = ({ctype}){place}" + (f" + {offset};" if offset not in ("", "0") else ";"))
-    lines += [f"  p.{name} = {text};" for name, text in problem.fields.items()]
+    lines += [f"  p.{name} = {text};" for name, text in pointers(problem)]
+    lines += [f"  p.{name} = {text};" for name, text in fields(problem).items()]
     lines.append("  if (p.batch <= 0 || p.kv_heads <= 0 || p.group <= 0 || p.queries <= 0) return 0;")
     if not _may_be_tiles(problem):
         call = "run_rows(p, threads)"
@@ -187,7 +184,8 @@ def _entry(workload: Workload, problem: Problem) -> str:
 
 def _with_made_mask(made: MadeMask, call: str) -> list[str]:
     """The mask evaluated into scratch, the call, the scratch freed."""
-    sizes = ", ".join(f"{name} = {text}" for name, text in zip(("mB", "mH", "mQ", "mK"), made.sizes, strict=True))
+    condition, texts = made_mask(made)
+    sizes = ", ".join(f"{name} = {text}" for name, text in zip(("mB", "mH", "mQ", "mK"), texts, strict=True))
     return [
         f"  const i64 {sizes};",
         "  b8* made = (b8*)aligned_alloc(64, (mB * mH * mQ * mK + 64) / 64 * 64);",
@@ -196,7 +194,7 @@ def _with_made_mask(made: MadeMask, call: str) -> list[str]:
         "  for (i64 b = 0; b < mB; ++b)",
         "    for (i64 h = 0; h < mH; ++h)",
         "      for (i64 i = 0; i < mQ; ++i)",
-        f"        for (i64 j = 0; j < mK; ++j) made[((b * mH + h) * mQ + i) * mK + j].value = (unsigned char)({made.text});",
+        f"        for (i64 j = 0; j < mK; ++j) made[((b * mH + h) * mQ + i) * mK + j].value = (unsigned char)({condition});",
         "  p.mask = made;",
         "  p.mb = mB == 1 ? 0 : mH * mQ * mK;",
         "  p.mh = mH == 1 ? 0 : mQ * mK;",

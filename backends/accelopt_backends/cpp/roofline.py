@@ -15,8 +15,9 @@ from functools import lru_cache
 
 from accelopt_backends.base import Roofline
 from accelopt_backends.cpp.toolchain import compile_shared
+from accelopt_backends.loops.work import bytes_touched, product_flops
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
-from accelopt_compile.records import Binding, Workload, bytes_of, evaluate_dim
+from accelopt_compile.records import Binding, Workload
 
 _PROBE = """
 typedef float v __attribute__((vector_size(64), aligned(4), may_alias));
@@ -89,29 +90,7 @@ def _timed(function: ctypes._NamedFuncPointer, memory: ctypes.Array[ctypes.c_flo
 def roofline(workload: Workload, binding: Binding, threads: int) -> Roofline:
     """Seconds that neither memory nor arithmetic can beat, and which of them binds."""
     peak = peaks()
-    touched = sum(bytes_of(s, binding) for s in [*_read_whole(workload), *workload.output_specs])
+    touched = bytes_touched(workload, binding)
     memory = touched / (peak.bandwidth(touched) * threads)
-    compute = attention_flops(workload, binding) / (peak.flops * threads)
+    compute = product_flops(workload, binding).total() / (peak.flops * threads)
     return Roofline(seconds=max(memory, compute), bound="memory" if memory >= compute else "compute")
-
-
-def _read_whole(workload: Workload) -> list:  # type: ignore[type-arg]
-    """Inputs that must be read in full: tables that are only looked up do not count."""
-    looked_up = {
-        n.args[0].index
-        for n in workload.nodes
-        if n.op.split(".")[1] in ("embedding", "index", "gather", "index_select") and getattr(n.args[0], "kind", "") == "i"
-    }
-    return [s for k, s in enumerate(workload.inputs) if k not in looked_up]
-
-
-def attention_flops(workload: Workload, binding: Binding) -> float:
-    """4 * batch * heads * queries * keys * dims per attention, half of it when causal."""
-    total = 0.0
-    for n in workload.nodes:
-        if n.op.startswith("aten._scaled_dot_product_flash_attention_for_cpu"):
-            q, k = (workload.spec_of(a) for a in n.args[:2])
-            b, h, s, d = (evaluate_dim(x, binding) for x in q.shape)
-            causal = bool(n.args[4]) if len(n.args) > 4 else bool(dict(n.kwargs).get("is_causal", False))
-            total += 4.0 * b * h * s * evaluate_dim(k.shape[2], binding) * d * (0.5 if causal else 1.0)
-    return total

@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accelopt_backends.cpp.attention_views import (
+from accelopt_backends.cpp.attention_text import size_text
+from accelopt_backends.cpp.expressions import literal, point_text
+from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.attention_views import (
     RESHAPES,
     SAME,
     VIEW_OPS,
@@ -23,8 +26,6 @@ from accelopt_backends.cpp.attention_views import (
     size_of,
     view_of,
 )
-from accelopt_backends.cpp.expressions import literal, point_text
-from accelopt_backends.loops.affine import Unsupported
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Dim, Node, Ref, Workload, evaluate_dim
 
@@ -113,8 +114,8 @@ class _Finder:
                 raise NotATopK(f"{node.op} beside the top-k")
         return Problem(
             dtype=dtype, k=k, largest=bool(largest) != self.turned, source=view.source.index,
-            offset=view.offset.text, leading=tuple((size.text, stride.text) for size, stride in leading),
-            rows=size_of(leading).text, length=length.text, static_length=length.static, outputs=outputs,
+            offset=size_text(view.offset), leading=tuple((size_text(size), size_text(stride)) for size, stride in leading),
+            rows=size_text(size_of(leading)), length=size_text(length), static_length=length.static, outputs=outputs,
             sections=frozenset(self.sections),
         )  # fmt: skip
 

@@ -86,6 +86,8 @@ def dependencies(root: Root) -> set[Val]:
 def schedule(graph: Graph, reductions: str = "auto") -> list[Nest]:
     """Nests in execution order. `reductions` "auto" finishes row by row what runs along memory, and accumulates the rest
     across rows; "together" finishes all row by row, "split" accumulates all that can be. Raises Unsupported."""
+    if any(v.kind == "product" for v in graph.vals):
+        raise Unsupported("a matrix product in a loop nest")
     pending: list[Root] = [v for v in graph.vals if v.kind == "reduce" and _used(graph, v)]
     pending += [s for k, v in enumerate(graph.outputs) for s in _stores(graph, k, v)]
     done: set[Val] = set()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from accelopt_backends.loops.affine import ONE, Mono, Unsupported, mono
+from accelopt_backends.loops.one_hot import one_hot_sum
 from accelopt_backends.loops.values import FLOATS, Graph, Val, lane_of
 from accelopt_compile.records import Arg, DtypeArg, Node, Ref, SymbolArg
 
@@ -227,7 +228,11 @@ def _arange(g: Graph, node: Node) -> Result:
 def _sum(g: Graph, node: Node) -> Result:
     out = node.outputs[0].dtype
     x = convert(g, g.value(node.args[0]), lane_of(out))
-    return [g.reduce("sum", x, _dims(_kw(node, 1, "dim")), out, bool(_kw(node, 2, "keepdim", False)))]
+    over, keep = _dims(_kw(node, 1, "dim")), bool(_kw(node, 2, "keepdim", False))
+    known = one_hot_sum(g, x, over, out)
+    if known is not None:
+        return [known if keep else g.reshape(known, _shape(node))]
+    return [g.reduce("sum", x, over, out, keep)]
 
 
 def _count(g: Graph, val: Val, over: list[int], less: float = 0.0) -> Val:
@@ -479,6 +484,43 @@ def _addc(op: str) -> Rule:
     return rule
 
 
+def _bits(op: str) -> Rule:
+    """Bit-wise operators of integers, and shifts to the right (to the left a narrow integer would have to wrap)."""
+
+    def rule(g: Graph, node: Node) -> Result:
+        out = node.outputs[0].dtype
+        if lane_of(out) != "l":
+            raise Unsupported(f"{op} of {out}")
+        return [g.point(op, _promote(g, [g.operand(x, out) for x in node.args[:2]], "l"), out)]
+
+    return rule
+
+
+def _bits_or(op: str, logical: Rule) -> Rule:
+    bits = _bits(op)
+    return lambda g, node: (bits if lane_of(node.outputs[0].dtype) == "l" else logical)(g, node)
+
+
+def _product(g: Graph, node: Node) -> Result:
+    """mm, bmm; with a scaled bias: addmm, baddbmm."""
+    out = node.outputs[0].dtype
+    if lane_of(out) != "f":
+        raise Unsupported(f"{node.op} of {out}")
+    *bias, left, right = node.args[:3] if "add" in node.op else node.args[:2]
+    product = g.product(g.value(left), g.value(right), out)
+    if not bias:
+        return [product]
+    beta, alpha = dict(node.kwargs).get("beta", 1), dict(node.kwargs).get("alpha", 1)
+    if alpha != 1:
+        product = g.point("mul", [product, g.operand(float(alpha), out)], out)
+    if beta == 0:
+        return [product]
+    added = convert(g, g.value(bias[0]), "f")
+    if beta != 1:
+        added = g.point("mul", [added, g.operand(float(beta), out)], out)
+    return [g.point("add", [product, added], out)]
+
+
 RULES: dict[str, Rule] = {
     **{name: _elementwise(name) for name in _SAME},
     **{name: _compare(op) for name, op in _COMPARE.items()},
@@ -501,8 +543,11 @@ RULES: dict[str, Rule] = {
     "logical_or": _logical("or"),
     "logical_not": _logical("not"),
     "logical_xor": _logical("xor"),
-    "bitwise_and": _logical("and"),
-    "bitwise_or": _logical("or"),
+    "bitwise_and": _bits_or("bitand", _logical("and")),
+    "bitwise_or": _bits_or("bitor", _logical("or")),
+    "bitwise_right_shift": _bits("shr"),
+    "__rshift__": _bits("shr"),
+    **dict.fromkeys(["mm", "addmm", "bmm", "baddbmm"], _product),
     "bitwise_not": _logical("not"),
     "bitwise_xor": _logical("xor"),
     "full": _full,

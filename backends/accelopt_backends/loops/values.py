@@ -32,10 +32,10 @@ def lane_of(dtype: str) -> str:
 
 @dataclass(eq=False)
 class Val:
-    """One value. `kind`: input, const, iota, point, reduce, scan, reshape, permute, expand, slice, cat, lookup.
+    """One value. `kind`: input, const, iota, point, reduce, scan, reshape, permute, expand, slice, cat, lookup, product.
 
     `dims` holds, per dimension, the atoms it is made of (outer first; none for size 1). `data` is the kind's own:
-    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: dim; const: the number.
+    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: dim; product: atoms of what is summed over; const: the number.
     """
 
     id: int
@@ -73,6 +73,8 @@ class Graph:
         self.outputs = [self.value(r) for r in workload.outputs]
         for val in self.vals:
             val.dims = [self.resolve(d) for d in val.dims]
+            if val.kind == "product":
+                val.data = self.resolve(val.data)
 
     # ------------------------------------------------------------ building
 
@@ -191,6 +193,20 @@ class Graph:
                 shape.append(ONE)
                 dims.append([])
         return self.new("reduce", shape, dtype, (val,), (kind, tuple(over), keepdim), dims)
+
+    def product(self, left: Val, right: Val, dtype: str) -> Val:
+        """left [..., m, k] times right [..., k, n]. `data` holds the atoms of k; no two of batch, m, k and n share one."""
+        batch = list(left.dims[:-2])
+        for a, b in zip(batch, right.dims[:-2], strict=True):
+            if a and b:
+                self.unify(a, b)
+        m = left.dims[-2]
+        k = self._apart(left.dims[-1], [*batch, m])
+        if k is left.dims[-1] and k:
+            self.unify(k, right.dims[-2])
+        n = self._apart(right.dims[-1], [*batch, m, k])
+        shape = (*left.shape[:-1], right.shape[-1])
+        return self.new("product", shape, dtype, (left, right), list(k), [*batch, list(m), list(n)])
 
     # ------------------------------------------------------------ atoms
 

@@ -2,15 +2,20 @@
 
 It carries the tests of the rooms above without a compiler. Structure "passes" and tunable REPEAT say how many times the
 work is redone, so that a search has something to improve.
+
+It also carries the rung "simulated": asked for the target of another device than the one here, it prepares kernels for that
+one. Which device is here says $ACCELOPT_REFERENCE_DEVICE, so that one machine can be both in turn.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.reference.emit import emit
@@ -20,6 +25,8 @@ from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, 
 GRAMMAR: Mapping[str, tuple[str, ...]] = {"passes": ("3", "2", "1")}
 TUNABLES: Mapping[str, tuple[int, ...]] = {"REPEAT": (2, 1)}
 
+DEVICE_VARIABLE = "ACCELOPT_REFERENCE_DEVICE"
+
 _IMPORT = re.compile(r"^\s*(import|from)\s|__|\b(open|exec|eval|compile|getattr)\s*\(")
 
 
@@ -27,13 +34,21 @@ class ReferenceBackend:
     """Kernels in the language "reference": Python text that defines `kernel(pointers, sizes, threads) -> int`."""
 
     name = "reference"
+    gemm_budget = 0
+
+    def __init__(self, target: str = "") -> None:
+        self._device = os.environ.get(DEVICE_VARIABLE, "") or "reference"
+        self._target = target or self._device
 
     def probe(self) -> Ready | Missing:
         try:
             import torch
         except ImportError:
             return Missing(why="torch cannot be imported", how="pip install torch")
-        return Ready(target="reference", environment={"torch": str(torch.__version__)})
+        if not re.fullmatch(r"reference(-[a-z0-9]+)?", self._target):
+            return Missing(why=f"no reference device is called {self._target!r}", how="reference, or reference-NAME")
+        rung: Literal["device", "simulated"] = "device" if self._target == self._device else "simulated"
+        return Ready(target=self._target, environment={"torch": str(torch.__version__)}, rung=rung)
 
     def supports(self, workload: Workload) -> str | None:
         """Everything whose operators this torch has."""
@@ -103,6 +118,12 @@ class ReferenceBackend:
             for n in workload.bound_shape(spec, binding):
                 elements = max(elements, n)
         return Roofline(seconds=elements * 1e-12, bound="memory")
+
+    def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
+        """The roofline, once for each time that the kernel's text says the work is done."""
+        passes = re.search(r"in range\((\d+) \* REPEAT\)", Path(artifact.path).read_text())
+        times = int(passes[1]) * artifact.tunables.get("REPEAT", 1) if passes else 1
+        return times * self.roofline(workload, binding, 1).seconds
 
     def shown(self, source: KernelSource, tunables: Mapping[str, int]) -> str:
         values = {

@@ -102,7 +102,7 @@ def _put_right(scope: Any, interpreter: ModuleType, tl: Any) -> None:
     plain = {name: getattr(builder, name) for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_fabs")}
 
     def is_bf16(x: Any) -> bool:
-        return x.dtype.scalar == bf16 and x.data.dtype == np.uint16
+        return bool(x.dtype.scalar == bf16 and x.data.dtype == np.uint16)
 
     def wide(x: Any) -> Any:
         return handle(widened(x.data), tl.float32) if is_bf16(x) else x
@@ -162,7 +162,7 @@ def _put_right(scope: Any, interpreter: ModuleType, tl: Any) -> None:
         scope.set_attr(owner, "associative_scan", _scan(interpreter, tl))
 
 
-def widened(bits: np.ndarray) -> np.ndarray:
+def widened(bits: np.ndarray) -> Any:
     """float32 of bf16 bit patterns (uint16): exact."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
@@ -180,13 +180,15 @@ def to_bf16(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(narrow), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
 
 
-def to_integer(values: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Towards zero, held within the type, NaN to 0: what the devices do. numpy leaves such values to the processor."""
+def to_integer(values: np.ndarray, kind: np.dtype) -> Any:
+    """Towards zero, held within 32 or 64 bits, NaN to 0, narrower types cut off from that: what the devices do. numpy leaves
+    such values to the processor."""
     if kind == np.bool_:
         return values != 0
-    about = np.iinfo(kind)
-    whole = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
-    inside = np.clip(whole, float(about.min), np.nextafter(float(about.max) + 1.0, 0.0)).astype(kind)
+    held = kind if kind.itemsize >= 4 else np.dtype(np.int32)
+    about = np.iinfo(held)
+    whole = np.trunc(np.where(np.isnan(values), 0, values).astype(np.float64))
+    inside = np.clip(whole, float(about.min), np.nextafter(float(about.max), 0.0)).astype(held)
     return np.where(whole >= float(about.max), about.max, inside).astype(kind)
 
 
@@ -228,6 +230,10 @@ def _reduce(interpreter: ModuleType, tl: Any) -> Callable[..., Any]:
     return reduce
 
 
+def _turned(values: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    return np.ascontiguousarray(np.flip(values, axis=axis)) if reverse else values
+
+
 def _scan(interpreter: ModuleType, tl: Any) -> Callable[..., Any]:
     """tl.associative_scan; with a function of the kernel's own, by doubling distances."""
     known = (tl.standard._sum_combine, tl.standard._prod_combine)
@@ -239,19 +245,16 @@ def _scan(interpreter: ModuleType, tl: Any) -> Callable[..., Any]:
         if combine_fn in known:
             return ops.apply(input)
         ops.check_tensor(given)
-        flip = (lambda a: np.flip(a, axis=axis)) if reverse else (lambda a: a)
-        arrays = [np.ascontiguousarray(flip(x.handle.data)) for x in given]
-        size, distance = arrays[0].shape[axis], 1
-        while distance < size:
-            early = [np.take(a, range(size - distance), axis=axis) for a in arrays]
-            late = [np.take(a, range(distance, size), axis=axis) for a in arrays]
-            pairs = [ops.to_tensor(a, x.dtype) for side in (early, late) for a, x in zip(side, given, strict=True)]
-            combined = combine_fn(*pairs)
+        arrays = [_turned(x.handle.data, axis, reverse) for x in given]
+        place = np.arange(arrays[0].shape[axis]).reshape([-1 if k == axis % arrays[0].ndim else 1 for k in range(arrays[0].ndim)])
+        distance = 1
+        while distance < place.size:
+            sides = ([np.roll(a, distance, axis=axis) for a in arrays], arrays)  # whole blocks: their sizes are powers of two
+            combined = combine_fn(*(ops.to_tensor(a, x.dtype) for side in sides for a, x in zip(side, given, strict=True)))
             parts = [t.handle.data for t in (combined if isinstance(combined, tuple) else (combined,))]
-            heads = [np.take(a, range(distance), axis=axis) for a in arrays]
-            arrays = [np.concatenate(pair, axis=axis) for pair in zip(heads, parts, strict=True)]
+            arrays = [np.where(place < distance, a, part) for a, part in zip(arrays, parts, strict=True)]
             distance *= 2
-        results = tuple(ops.to_tensor(np.ascontiguousarray(flip(a)), x.dtype) for a, x in zip(arrays, given, strict=True))
+        results = tuple(ops.to_tensor(_turned(a, axis, reverse), x.dtype) for a, x in zip(arrays, given, strict=True))
         return results if isinstance(input, tuple) else results[0]
 
     return scan

@@ -11,7 +11,7 @@ import ast
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -86,30 +86,16 @@ def parsed(text: str) -> Program:
 
 def _compiled(path: Path, program: Program, launch: Launch, tunables: Mapping[str, int], target: Target) -> dict[str, Any]:
     """What the toolchain says of a launch (`features`). Raises ToolchainFailed."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
     known = known_at_build(program, tunables)
     options = options_of(launch, known, target)
     module = _module(path)
     function = functions_of(module)[launch.function]
     bound = bound_to(launch, function, program)
-    source = ASTSource(
-        fn=function,
-        signature=dict(zip(function.arg_names, bound.types, strict=True)),
-        constexprs={(k,): v for k, v in constants_of(launch, bound, function.arg_names, known).items()},
-        attrs={(k,): DIVISIBLE for k, kind in enumerate(bound.types) if kind != "constexpr"},
-    )
     with _written_below(path.parent / "compiled"):
         try:
-            kernel = triton.compile(
-                source,
-                target=GPUTarget(target.kind, target.capability, target.warp),
-                options=options | {"enable_fp_fusion": FP_FUSION},
-            )
-        except OSError:
-            raise  # the machine's fault
+            kernel = compiled(launch, function, bound, known, options, target, (True,) * len(bound.types))
+        except (OSError, ToolchainFailed):
+            raise  # the machine's fault, or already in the author's words
         except Exception as failure:  # a compiler on text that nobody trusts: it may raise anything, asserts among them
             raise ToolchainFailed(
                 f"the compiler refused {launch.function} for {target.arch}", diagnosis=diagnosis(failure, module)
@@ -117,6 +103,35 @@ def _compiled(path: Path, program: Program, launch: Launch, tunables: Mapping[st
     said = features.of_kernel(kernel, target)
     refuse_what_cannot_run(launch, said, target)
     return {"function": launch.function, "line": launch.line, **options, **said}
+
+
+def compiled(
+    launch: Launch,
+    function: Any,
+    bound: Bound,
+    known: Mapping[str, int],
+    options: Mapping[str, int],
+    target: Target,
+    divisible: Sequence[bool],
+) -> Any:
+    """The language's compiled kernel of one specialisation: `divisible` by 16 or not, for each parameter. Raises what the
+    compiler raises, and ToolchainFailed for constants that need a size."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = ASTSource(
+        fn=function,
+        signature=dict(zip(function.arg_names, bound.types, strict=True)),
+        constexprs={(k,): v for k, v in constants_of(launch, bound, function.arg_names, known).items()},
+        attrs={
+            (k,): DIVISIBLE
+            for k, (kind, even) in enumerate(zip(bound.types, divisible, strict=True))
+            if even and kind != "constexpr"
+        },
+    )
+    wanted = GPUTarget(target.kind, target.capability, target.warp)
+    return triton.compile(source, target=wanted, options={**options, "enable_fp_fusion": FP_FUSION})
 
 
 @contextlib.contextmanager

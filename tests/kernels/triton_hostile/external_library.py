@@ -1,7 +1,7 @@
 # attack: links a library of its own (G15)
 # workload: strided
 # stage: SCREEN
-# reason: extern
+# reason: tl.extra
 import triton
 import triton.language as tl
 

@@ -1,7 +1,7 @@
 # attack: reaches an operator by a name put together (G13)
 # workload: strided
 # stage: SCREEN
-# reason: getattr
+# reason: host code: run
 import torch
 import triton
 import triton.language as tl

@@ -1,4 +1,4 @@
-# attack: loads and stores without a mask (D-2)
+# attack: stores without a mask (D-2)
 # workload: strided
 # stage: MUTATION
 # reason: memory around output 0 was written
@@ -7,7 +7,12 @@ import triton.language as tl
 
 
 @triton.jit
-def kernel(x, y, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    v = tl.load(x + i)
-    tl.store(y + i, v * 0.5 + 1)
+def kernel(in0, out0, s0, BLOCK: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, BLOCK)
+    v = tl.load(in0 + r * 40 + k, mask=k < 37, other=0.0)
+    tl.store(out0 + r * 37 + k, v * 0.5 + 1)
+
+
+def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
+    kernel[(s0,)](in0, out0, s0, BLOCK=64)

@@ -1,7 +1,7 @@
 # attack: launches on a stream that nobody waits for (B1)
 # workload: strided
 # stage: SCREEN
-# reason: stream
+# reason: with
 import torch
 import triton
 import triton.language as tl

@@ -23,7 +23,7 @@ class NotAView(Exception):
 
 @dataclass(frozen=True)
 class Size:
-    """An integer expression: C++ text over the symbols, and its value at the probes."""
+    """An integer expression: text over the symbols as a workload writes its sizes, and its value at the probes."""
 
     text: str
     probe: tuple[int, ...]
@@ -31,7 +31,7 @@ class Size:
     @staticmethod
     def of(dim: Dim, symbols: Sequence[str]) -> Size:
         bindings = [{s: _PRIMES[(i + 3 * p) % len(_PRIMES)] for i, s in enumerate(symbols)} for p in range(3)]
-        text = str(dim) if isinstance(dim, int) or dim.isidentifier() else f"({dim.replace('//', '/')})"
+        text = str(dim) if isinstance(dim, int) or dim.isidentifier() else f"({dim})"
         return Size(text, tuple(evaluate_dim(dim, b) for b in bindings))
 
     @staticmethod
@@ -62,7 +62,7 @@ class Size:
         if any(b == 0 or a % b for a, b in zip(self.probe, other.probe, strict=True)):
             return None
         probe = tuple(a // b for a, b in zip(self.probe, other.probe, strict=True))
-        return Size.number(probe[0]) if len(set(probe)) == 1 else Size(f"({self.text})/({other.text})", probe)
+        return Size.number(probe[0]) if len(set(probe)) == 1 else Size(f"({self.text})//({other.text})", probe)
 
     @property
     def static(self) -> int | None:

@@ -1,7 +1,7 @@
-"""Masks made within the region: a boolean expression over inputs and positions, as C++ text.
+"""Masks made within the region: a boolean expression over inputs and positions.
 
 Decoder models build their mask from comparisons of positions and a padding mask. Where the region contains that
-arithmetic, the kernel evaluates it once per call into scratch, for as many batches and heads as the mask has.
+arithmetic, a kernel evaluates it itself. The expression is data; a backend writes it in its language.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from accelopt_backends.cpp.attention_views import VIEW_OPS, NotAView, Size, View, apply_view, merged, op_name, view_of
+from accelopt_backends.loops.attention_views import VIEW_OPS, NotAView, Size, View, apply_view, merged, op_name, view_of
 from accelopt_compile.records import Arg, Node, Ref, SymbolArg, Workload
 
-C_INTEGERS = {"b8": "unsigned char", "i64": "long long", "i32": "int", "u8": "unsigned char"}
+INTEGERS = ("b8", "i64", "i32", "u8")
 
 _BINARY = {
     "bitwise_and": "&", "logical_and": "&&", "bitwise_or": "|", "logical_or": "||", "bitwise_xor": "^",
@@ -22,12 +22,41 @@ _INTEGER = {"add": "+", "sub": "-", "mul": "*"}
 _SAME = {"alias", "clone", "expand", "detach"}
 
 
+@dataclass(frozen=True)
+class Number:
+    """A literal, or a size."""
+
+    value: Size | int
+
+
+@dataclass(frozen=True)
+class Element:
+    """The element of input `source` at `offset` plus each stride times its index (b, h, i or j); the address itself where
+    `source` is None, which is what an iota holds."""
+
+    source: int | None
+    dtype: str
+    offset: Size
+    strides: tuple[tuple[str, Size], ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One element-wise call: "not", "nonzero", or one of C's binary operators."""
+
+    op: str
+    args: tuple[Condition, ...]
+
+
+Condition = Number | Element | Call
+
+
 @dataclass(frozen=True, kw_only=True)
 class MadeMask:
-    """`text` is the condition at (b, h, i, j): may query i see key j; `sizes` C++ text of the mask's four sizes."""
+    """`condition` at (b, h, i, j): may query i see key j; `sizes` are the mask's four sizes."""
 
-    text: str
-    sizes: tuple[str, str, str, str]
+    condition: Condition
+    sizes: tuple[Size, Size, Size, Size]
 
 
 def made_mask(workload: Workload, ref: Ref, used: Callable[[int], None]) -> MadeMask:
@@ -35,8 +64,8 @@ def made_mask(workload: Workload, ref: Ref, used: Callable[[int], None]) -> Made
     shape = workload.spec_of(ref).shape
     if len(shape) > 4 or workload.spec_of(ref).dtype != "b8":
         raise NotAView("a mask of another kind")
-    texts = [Size.of(d, workload.symbols).text for d in (*(1,) * (4 - len(shape)), *shape)]
-    return MadeMask(text=_Mask(workload, used).text(ref), sizes=(texts[0], texts[1], texts[2], texts[3]))
+    b, h, i, j = (Size.of(d, workload.symbols) for d in (*(1,) * (4 - len(shape)), *shape))
+    return MadeMask(condition=_Mask(workload, used).condition(ref), sizes=(b, h, i, j))
 
 
 class _Mask:
@@ -44,14 +73,14 @@ class _Mask:
         self.workload = workload
         self.used = used
 
-    def text(self, arg: Arg) -> str:
+    def condition(self, arg: Arg) -> Condition:
         if isinstance(arg, bool | int):
-            return str(int(arg))
+            return Number(int(arg))
         if isinstance(arg, SymbolArg):
-            return f"(i64){Size.of(arg.expr, self.workload.symbols).text}"
+            return Number(Size.of(arg.expr, self.workload.symbols))
         if not isinstance(arg, Ref):
             raise NotAView(f"a mask made with {arg!r}")
-        if self.workload.spec_of(arg).dtype not in C_INTEGERS:
+        if self.workload.spec_of(arg).dtype not in INTEGERS:
             raise NotAView(f"a mask made of {self.workload.spec_of(arg).dtype}")
         if (leaf := self.leaf(arg)) is not None:
             return leaf
@@ -59,24 +88,24 @@ class _Mask:
         self.used(arg.index)
         return self.call(node)
 
-    def call(self, node: Node) -> str:
+    def call(self, node: Node) -> Condition:
         """One pointwise call. Broadcasting needs nothing: leaves have stride 0 where their size is 1."""
         name = op_name(node)
         integer = all(self.workload.spec_of(a).dtype in ("i64", "i32") for a in node.args if isinstance(a, Ref))
         if name in ("full", "scalar_tensor"):
-            return self.text(node.args[1 if name == "full" else 0])
+            return self.condition(node.args[1 if name == "full" else 0])
         if name in _SAME:
-            return self.text(node.args[0])
+            return self.condition(node.args[0])
         if name in ("bitwise_not", "logical_not") and node.outputs[0].dtype == "b8":
-            return f"!({self.text(node.args[0])})"
+            return Call("not", (self.condition(node.args[0]),))
         if name in ("convert_element_type", "_to_copy") and node.outputs[0].dtype == "b8":
-            return f"(({self.text(node.args[0])}) != 0)"
+            return Call("nonzero", (self.condition(node.args[0]),))
         if name in _BINARY or (name in _INTEGER and integer and not node.kwargs):
             a, b = node.args
-            return f"({self.text(a)} {(_BINARY | _INTEGER)[name]} {self.text(b)})"
+            return Call((_BINARY | _INTEGER)[name], (self.condition(a), self.condition(b)))
         raise NotAView(f"{node.op} before the attention")
 
-    def leaf(self, ref: Ref) -> str | None:
+    def leaf(self, ref: Ref) -> Element | None:
         """An element of an input, or a position, seen through views; None when it is computed."""
         touched: list[int] = []
         view = self.view(ref, touched)
@@ -87,18 +116,16 @@ class _Mask:
         dims = ((),) * (4 - len(view.dims)) + view.dims
         if len(dims) > 4:
             raise NotAView("a mask of more than four dimensions")
-        place = [view.offset.text] if view.offset.static != 0 else []
+        strides = []
         for name, factors in zip("bhij", dims, strict=True):
             joined = merged(factors)
             if len(joined) > 1:
                 raise NotAView("a mask with a dimension that is not one stride")
             if joined and joined[0][1].static != 0:
-                place.append(f"{name}*{joined[0][1].text}")
-        index_text = " + ".join(place) or "0"
-        if view.source.kind == "n":
-            return f"({index_text})"
-        kind = C_INTEGERS[self.workload.inputs[view.source.index].dtype]
-        return f"((const {kind}*)tensors[{view.source.index}])[{index_text}]"
+                strides.append((name, joined[0][1]))
+        source = None if view.source.kind == "n" else view.source.index
+        dtype = "i64" if source is None else self.workload.inputs[source].dtype
+        return Element(source, dtype, view.offset, tuple(strides))
 
     def view(self, ref: Ref, touched: list[int]) -> View | None:
         """Down to an input or an iota; an iota is a tensor whose elements are their own addresses."""

@@ -1,17 +1,18 @@
 """What one attention region asks for: found in the workload, or the reason why it is not one.
 
-The region is `aten._scaled_dot_product_flash_attention_for_cpu` on views of its inputs, its mask perhaps made by
-`where(keep, 0, -inf)`, its output perhaps viewed once more.
+The region is one attention operator, forward or backward, on views of its inputs, its mask perhaps made by
+`where(keep, 0, -inf)`, its outputs perhaps viewed once more. Workloads spell every device's operator one way
+(accelopt_compile/attention.py); sizes and strides are data, each backend writes them in its language.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from accelopt_backends.cpp.attention_mask import MadeMask, made_mask
-from accelopt_backends.cpp.attention_views import (
+from accelopt_backends.loops.attention_mask import MadeMask, made_mask
+from accelopt_backends.loops.attention_views import (
     ONE,
     VIEW_OPS,
     ZERO,
@@ -28,16 +29,30 @@ from accelopt_backends.cpp.attention_views import (
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Arg, Node, Ref, TensorSpec, Workload
 
-FLASH = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-C_TYPES = {"f32": "float", "bf16": "bf16", "f16": "f16"}
+FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
+DTYPES = ("f32", "bf16", "f16")
+_FORWARD_OUTPUTS = (("out", "bhsd"), ("lse", "bhs"))
+_BACKWARD_OUTPUTS = (("dq", "bhsd"), ("dk", "bhsd"), ("dv", "bhsd"))
+_LETTER = {"mask": "m", "out": "o", "lse": "l", "grad": "g"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a tensor starts: `number` counts inputs, then outputs; `offset` in elements."""
+
+    number: int
+    offset: Size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Everything the text needs. `fields` are C++ expressions over the symbols, by the names in struct Problem;
-    `tensors` the C++ pointer expressions; `mask` is "", a C type of an additive mask, or "b8"; `mask_keeps` says
-    whether true means "may be seen"."""
+    """Everything a kernel's text needs. `sizes` has batch, kv_heads, group (query heads that share a KV head), queries,
+    keys; `strides` has a tensor's letters (q, k, v, m: mask, o: out, l: lse, g: gradient, dq, dk, dv) followed by b, h, s
+    (or k: a mask's keys) or d. `mask` is "" or the mask's dtype; "b8" is one that `mask_keeps` says the meaning of:
+    whether true means "may be seen". `made` is that mask where the region computes it."""
 
+    backward: bool
     dtype: str
     dim: int
     causal: bool
@@ -45,63 +60,85 @@ class Problem:
     mask: str
     mask_keeps: bool
     made: MadeMask | None
-    fields: Mapping[str, str]
-    tensors: Mapping[str, str]
-    unit_kv: bool
-    group: int | None
-    queries: int | None
+    sizes: Mapping[str, Size]
+    strides: Mapping[str, Size]
+    tensors: Mapping[str, Place]
+
+    @property
+    def unit_kv(self) -> bool:
+        """Whether the elements of a key, and of a value, lie side by side."""
+        return self.strides["kd"] == self.strides["vd"] == ONE
+
+    @property
+    def group(self) -> int | None:
+        return self.sizes["group"].static
+
+    @property
+    def queries(self) -> int | None:
+        return self.sizes["queries"].static
 
 
-def find(workload: Workload) -> Problem:
-    """The attention problem in `workload`. Raises NotAView with the reason when there is none."""
-    places = [i for i, n in enumerate(workload.nodes) if n.op == FLASH]
+def find(workload: Workload, *, backward: bool = False) -> Problem:
+    """The attention problem in `workload`, of its forward or its backward operator. Raises NotAView with the reason when
+    there is none."""
+    places = [i for i, n in enumerate(workload.nodes) if n.op == (BACKWARD if backward else FORWARD)]
     if len(places) != 1:
-        raise NotAView("not exactly one flash attention")
+        raise NotAView(f"not exactly one flash attention{' backward' * backward}")
     try:
-        return _Finder(workload, places[0]).problem()
+        return _Finder(workload, places[0], backward).problem()
     except InvalidRecord as failure:
         raise NotAView(str(failure)) from failure
 
 
 class _Finder:
-    def __init__(self, workload: Workload, place: int) -> None:
+    def __init__(self, workload: Workload, place: int, backward: bool) -> None:
         self.workload = workload
         self.place = place
+        self.backward = backward
         self.node = workload.nodes[place]
         self.used = {place}
-        self.fields: dict[str, str] = {}
-        self.tensors: dict[str, str] = {}
+        self.sizes: dict[str, Size] = {}
+        self.strides: dict[str, Size] = {}
+        self.tensors: dict[str, Place] = {}
         self.made: MadeMask | None = None
 
     def problem(self) -> Problem:
         spec = self.node.outputs[0]
         kwargs = dict(self.node.kwargs)
-        args = (*self.node.args, 0.0, False)[:5] if len(self.node.args) == 3 else (*self.node.args, False)[:5]
+        tensors, dropout, causal = self.arguments()
         dim = spec.shape[-1]
-        if spec.dtype not in C_TYPES or len(spec.shape) != 4:
+        if spec.dtype not in DTYPES or len(spec.shape) != 4:
             raise NotAView(f"attention in {spec.dtype}")
         if not isinstance(dim, int) or not 1 <= dim <= 512:
             raise NotAView("the head size is not a number from 1 to 512")
-        if kwargs.get("dropout_p", args[3]) != 0:
+        if kwargs.get("dropout_p", dropout) != 0:
             raise NotAView("attention with dropout")
         scale = kwargs.get("scale")
         if scale is not None and not isinstance(scale, int | float):
             raise NotAView("the scale is not a number")
         if scale is not None and not 1e-30 < abs(scale) < 1e30:
             raise NotAView(f"a scale of {scale}")
-        q, k, v = (self.view(a, spec.dtype) for a in args[:3])
-        group = self.sizes(q, k, v)
-        self.strides("q", q)
+        views = {name: self.view(tensors[name], "f32" if name == "lse" else spec.dtype) for name in tensors}
+        self.measure(views["q"], views["k"], views["v"])
+        for name in [n for n in views if n not in ("k", "v")]:
+            self.lay(name, views[name])
         mask, keeps = self.mask(kwargs.get("attn_mask"))
-        self.outputs()
+        self.outputs(_BACKWARD_OUTPUTS if self.backward else _FORWARD_OUTPUTS)
         for i, node in enumerate(self.workload.nodes):
             if i not in self.used:
                 raise NotAView(f"{node.op} beside the attention")
         return Problem(
-            dtype=spec.dtype, dim=dim, causal=bool(kwargs.get("is_causal", args[4])), mask=mask, mask_keeps=keeps, made=self.made,
-            scale=1.0 / math.sqrt(dim) if scale is None else float(scale), fields=self.fields, tensors=self.tensors,
-            unit_kv=self.fields["kd"] == self.fields["vd"] == "1", group=group.static, queries=size_of(q.dims[2]).static,
+            backward=self.backward, dtype=spec.dtype, dim=dim, causal=bool(kwargs.get("is_causal", causal)), mask=mask,
+            mask_keeps=keeps, made=self.made, scale=1.0 / math.sqrt(dim) if scale is None else float(scale),
+            sizes=self.sizes, strides=self.strides, tensors=self.tensors,
         )  # fmt: skip
+
+    def arguments(self) -> tuple[dict[str, Arg], Arg, Arg]:
+        """(tensors by name, dropout, causal) of the call."""
+        names = ("grad", "q", "k", "v", "out", "lse") if self.backward else ("q", "k", "v")
+        count, defaults = len(names), (0.0, False)
+        options = (*self.node.args[count:], *defaults[max(0, len(self.node.args) - count) :])
+        return dict(zip(names, self.node.args, strict=False)), options[0], options[1]
 
     def view(self, arg: Arg, dtype: str) -> View:
         """The strided view behind an argument, through view-like nodes down to an input."""
@@ -118,28 +155,30 @@ class _Finder:
         self.used.add(arg.index)
         return apply_view(node, self.view(node.args[0], dtype), self.workload)
 
-    def sizes(self, q: View, k: View, v: View) -> Size:
-        """Sizes and the strides of k and v; returns the group: how many query heads share a KV head."""
+    def measure(self, q: View, k: View, v: View) -> None:
+        """Sizes, and the strides of k and v."""
         heads = size_of(q.dims[1])
         kv, group = _heads(k, heads)
         if _heads(v, heads)[0] != kv:
             raise NotAView("keys and values differ in their heads")
-        sizes = {"batch": size_of(q.dims[0]), "kv_heads": kv, "group": group}
-        sizes |= {"queries": size_of(q.dims[2]), "keys": size_of(k.dims[2])}
-        self.fields |= {name: size.text for name, size in sizes.items()}
+        if self.backward and size_of(k.dims[1]) != kv:
+            raise NotAView("gradients of heads that the region expands")
+        self.sizes = {"batch": size_of(q.dims[0]), "kv_heads": kv, "group": group}
+        self.sizes |= {"queries": size_of(q.dims[2]), "keys": size_of(k.dims[2])}
         for name, view in (("k", k), ("v", v)):
             outer = [f for f in merged(view.dims[1]) if f[1] != ZERO or f[0] != group or group == ONE]
             dims = (view.dims[0], tuple(outer), *view.dims[2:])
-            self.strides(name, View(source=view.source, offset=view.offset, dims=dims))
-        return group
+            self.lay(name, View(source=view.source, offset=view.offset, dims=dims))
 
-    def strides(self, name: str, view: View, broadcast: bool = False) -> None:
-        """Pointer and the four strides of `view` (fewer dimensions: from the right)."""
-        letters = "bhsk" if broadcast else "bhsd"
-        dims = ((),) * (4 - len(view.dims)) + view.dims
+    def lay(self, name: str, view: View) -> None:
+        """Place and strides of `view` (a mask of fewer dimensions: from the right)."""
+        letters = "bhsk" if name == "mask" else "bhsd"[: 3 if name == "lse" else 4]
+        if len(view.dims) > len(letters):
+            raise NotAView(f"{len(view.dims)} dimensions")
+        dims = ((),) * (len(letters) - len(view.dims)) + view.dims
         for letter, factors in zip(letters, dims, strict=True):
-            self.fields[name[0] + letter] = _one_stride(factors)[1].text
-        self.tensors["mask" if broadcast else name] = f"tensors[{view.source.index}] + {view.offset.text}"
+            self.strides[_LETTER.get(name, name) + letter] = _one_stride(factors)[1]
+        self.tensors[name] = Place(number=view.source.index, offset=view.offset)
 
     def mask(self, arg: Arg) -> tuple[str, bool]:
         if arg is None:
@@ -155,15 +194,15 @@ class _Finder:
             if keeps not in ([0.0, -math.inf], [-math.inf, 0.0]):
                 raise NotAView("a mask made of other values than 0 and -inf")
             try:
-                self.strides("mask", self.view(node.args[0], "b8"), broadcast=True)
+                self.lay("mask", self.view(node.args[0], "b8"))
             except NotAView:
                 self.made = made_mask(self.workload, node.args[0], self.used.add)
             return "b8", keeps[0] == 0.0
         dtype = self.workload.spec_of(arg).dtype if isinstance(arg, Ref) else ""
-        if dtype not in C_TYPES:
+        if dtype not in DTYPES:
             raise NotAView(f"a mask in {dtype}")
-        self.strides("mask", self.view(arg, dtype), broadcast=True)
-        return C_TYPES[dtype], True
+        self.lay("mask", self.view(arg, dtype))
+        return dtype, True
 
     def _selects(self, node: Node) -> bool:
         source = node.args[0]
@@ -181,19 +220,19 @@ class _Finder:
             raise NotAView("a mask made of tensors")
         return float(arg)
 
-    def outputs(self) -> None:
-        """Strides of the output and, where asked for, of the logsumexp."""
-        self.tensors |= {"out": "", "lse": ""}
-        self.fields |= {"lb": "0", "lh": "0", "ls": "0"}
+    def outputs(self, results: Sequence[tuple[str, str]]) -> None:
+        """Places and strides of the results that are asked for."""
+        found: set[str] = set()
         for number, (ref, spec) in enumerate(zip(self.workload.outputs, self.workload.output_specs, strict=True)):
-            name = self._output(ref, spec)
-            if self.tensors[name]:
+            name = self._output(ref, spec, results)
+            if name in found:
                 raise NotAView("an output twice")
-            self.tensors[name] = f"tensors[{len(self.workload.inputs) + number}]"
-        if not self.tensors["out"]:
+            found.add(name)
+            self.tensors[name] = Place(number=len(self.workload.inputs) + number, offset=ZERO)
+        if "out" not in found and not self.backward:
             raise NotAView("the attention's output is not an output")
 
-    def _output(self, ref: Ref, spec: TensorSpec) -> str:
+    def _output(self, ref: Ref, spec: TensorSpec, results: Sequence[tuple[str, str]]) -> str:
         chain: list[Node] = []
         while ref.kind == "n" and ref.index != self.place and op_name(self.workload.nodes[ref.index]) in VIEW_OPS:
             self.used.add(ref.index)
@@ -202,14 +241,14 @@ class _Finder:
         if ref.kind != "n" or ref.index != self.place:
             raise NotAView("an output beside the attention")
         source = self.node.outputs[ref.output]
-        axes = ("ob", "oh", "os", "od") if ref.output == 0 else ("lb", "lh", "ls")
+        name, letters = results[ref.output]
         sizes = [Size.of(d, self.workload.symbols) for d in source.shape]
         # Strides that no product of sizes equals: each axis can be told apart at the end of the chain.
-        tags = [Size(f"tag{i}", (7 ** (20 + i),) * 3) for i in range(len(axes))]
+        tags = [Size(f"tag{i}", (7 ** (20 + i),) * 3) for i in range(len(letters))]
         view = View(source=ref, offset=ZERO, dims=tuple(((n, t),) for n, t in zip(sizes, tags, strict=True)))
         for node in chain:
             view = apply_view(node, view, self.workload)
-        found = dict.fromkeys(axes, ZERO)
+        found = dict.fromkeys(letters, ZERO)
         for factors, stride in zip(view.dims, spec.strides, strict=True):
             inner = Size.of(stride, self.workload.symbols)
             for size, tag in reversed(factors):
@@ -218,12 +257,12 @@ class _Finder:
                 axis = tags.index(tag) if tag in tags else -1
                 if axis < 0 or size != sizes[axis]:
                     raise NotAView("an output that is not a permutation of the attention's")
-                found[axes[axis]] = inner
+                found[letters[axis]] = inner
                 inner = inner * size
         if view.offset != ZERO:
             raise NotAView("an output that is a part of the attention's")
-        self.fields |= {name: stride.text for name, stride in found.items()}
-        return "out" if ref.output == 0 else "lse"
+        self.strides |= {_LETTER.get(name, name) + letter: stride for letter, stride in found.items()}
+        return name
 
 
 def _one_stride(factors: tuple[Factor, ...]) -> Factor:

@@ -1,0 +1,56 @@
+"""Which backends there are, and how one is named where a name must do: in settings, and in what a child process is told.
+
+A backend that can prepare kernels for a device that is not here takes the device's target: `Backend(target="")`, "" for
+whatever is here. An address, "module:Class" or "module:Class@target", makes the same one anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from accelopt_backends.base import Backend, Ready
+
+_CLASS = re.compile(r"^class (\w+Backend)\b", re.MULTILINE)
+
+
+@functools.cache
+def classes() -> dict[str, str]:
+    """Name to "module:Class" of each backend: a folder of this package whose `__init__` defines a class named ...Backend.
+    Read as text, since importing one may load a toolchain."""
+    found = {}
+    for init in sorted(Path(__file__).parent.glob("*/__init__.py")):
+        name = init.parent.name
+        if (defined := _CLASS.search(init.read_text(encoding="utf-8"))) is not None:
+            found[name] = f"accelopt_backends.{name}:{defined[1]}"
+    return found
+
+
+def backend_named(name: str, target: str = "") -> Backend:
+    """The backend of this language, for the device that is here or, where the language can prepare for another one, for
+    `target`: its `probe` says which. Raises KeyError for a name that is none."""
+    return backend_at(classes()[name] + (f"@{target}" if target else ""))
+
+
+def backend_at(address: str) -> Backend:
+    """The backend of an address."""
+    place, _, target = address.partition("@")
+    module, _, attribute = place.partition(":")
+    made = getattr(importlib.import_module(module), attribute)
+    backend: Backend = made(target) if target and _takes_target(made) else made()
+    return backend
+
+
+def address_of(backend: Backend) -> str:
+    """The address by which a child process makes the same backend."""
+    place = f"{type(backend).__module__}:{type(backend).__qualname__}"
+    ready = backend.probe() if _takes_target(type(backend)) else None
+    return f"{place}@{ready.target}" if isinstance(ready, Ready) else place
+
+
+def _takes_target(made: Any) -> bool:
+    return "target" in inspect.signature(made).parameters

@@ -1,0 +1,18 @@
+# attack: tf32 for float32, by the old option (C1)
+# workload: strided
+# stage: SCREEN
+# reason: the keyword allow_tf32
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(in0, out0, s0, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    a = tl.load(in0 + i[:, None] * BLOCK + i[None, :])
+    c = tl.dot(a, a, allow_tf32=True)
+    tl.store(out0 + i[:, None] * BLOCK + i[None, :], c)
+
+
+def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
+    kernel[(1,)](in0, out0, s0, BLOCK=16)

@@ -1,0 +1,30 @@
+# attack: writes into its input through a pointer that a function returned (D-8)
+# workload: strided
+# stage: SCREEN
+# reason: which is the input in0
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def place(base, offset):
+    return base + offset
+
+
+@triton.jit
+def clear(where, k):
+    tl.store(where, 0.0, mask=k < 37)
+
+
+@triton.jit
+def kernel(in0, out0, s0, BLOCK: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, BLOCK)
+    v = tl.load(in0 + r * 40 + k, mask=k < 37, other=0.0)
+    tl.store(out0 + r * 37 + k, v * 0.5 + 1, mask=k < 37)
+    p = place(in0, r * 40 + k)
+    clear(p, k)
+
+
+def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
+    kernel[(s0,)](in0, out0, s0, BLOCK=64)

@@ -1,0 +1,18 @@
+# attack: leaves an output as it was (A9)
+# workload: strided
+# stage: SCREEN
+# reason: no launch stores to out0
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(in0, out0, s0, BLOCK: tl.constexpr):
+    r = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, BLOCK)
+    v = tl.load(in0 + r * 40 + k, mask=k < 37, other=0.0)
+    tl.device_assert(r >= 0)
+
+
+def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
+    kernel[(s0,)](in0, out0, s0, BLOCK=64)
