@@ -1,8 +1,9 @@
 """Does every seed kernel compile for every device, and is it right? Without a device: issue 5's first proof.
 
-For each stored workload (device_workloads.py) and each structure of the backend's grammar: built for every target at the declared
-defaults and at 20 random choices of tunables, and verified through the evaluator (in a simulation where the device is not here)
-in the workload's dtype, at the defaults and at one random choice. A build that two workloads share is made once.
+For each stored workload (device_workloads.py) and each structure of the backend's grammar: built for each target at the declared
+defaults and at random choices of tunables, and verified through the evaluator (in a simulation where the device is not here) in
+the workload's dtype, at the defaults and at one random choice. One workload of each family and dtype gets 20 random choices for each
+structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
 
     python -m benchmarks.check_device_kernels --quick
     python -m benchmarks.check_device_kernels --only 'llama.*norm' --jobs 8
@@ -153,8 +154,8 @@ def of_each_family(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
 class Run:
     """What is known so far: read from `state`, added to as children report."""
 
-    def __init__(self, state: Path, arguments: argparse.Namespace) -> None:
-        self.state, self.given = state, arguments
+    def __init__(self, state: Path, arguments: argparse.Namespace, thorough: set[str]) -> None:
+        self.state, self.given, self.thorough = state, arguments, thorough
         self.file = state / f"findings-{code_digest(arguments.backend)[:16]}.jsonl"
         state.mkdir(parents=True, exist_ok=True)
         lines = self.file.read_text().splitlines() if self.file.exists() else []
@@ -184,7 +185,7 @@ class Run:
         if ("", "supports") in done:
             return None
         job = {"workload": one.to_json(), "skip": sorted(done), "state": str(self.state), "language": self.given.backend,
-               "targets": self.given.targets, "count": self.given.choices}  # fmt: skip
+               "targets": self.given.targets, "count": self.given.choices if one.name in self.thorough else self.given.few}  # fmt: skip
         child = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.check_device_kernels", "--child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, cwd=harness.ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -256,7 +257,8 @@ def run(given: argparse.Namespace) -> int:
     elif given.each:
         found = sample(found, given.each)
     found.sort(key=lambda one: (work(one), one.name))
-    known, begin, done = Run(Path(given.state), given), time.monotonic(), 0
+    thorough = {one.name for one in of_each_family(found)}
+    known, begin, done = Run(Path(given.state), given, thorough), time.monotonic(), 0
     interrupted = False
     pool = ThreadPoolExecutor(given.jobs)
     try:
@@ -276,7 +278,7 @@ def run(given: argparse.Namespace) -> int:
     names = {one.name for one in found}
     counted = summary([f for f in known.findings.values() if f.workload in names])
     path = harness.write_result(
-        "device-kernels", {"summary": counted, "targets": list(given.targets), "choices": given.choices, "rung": ready.rung,
+        "device-kernels", {"summary": counted, "targets": list(given.targets), "choices": given.choices, "few": given.few, "rung": ready.rung,
                            "toolchain": dict(ready.environment), "complete": done == len(found), "of": len(found)},
         quick=bool(given.quick), directory=Path(given.results),
     )  # fmt: skip
@@ -296,7 +298,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="workloads whose name this finds")
     parser.add_argument("--each", type=int, default=1, help="workloads of each kind, family and dtype (0: all)")
     parser.add_argument("--quick", action="store_true", help="one workload of each family and dtype, two choices")
-    parser.add_argument("--choices", type=int, default=20, help="random choices of tunables beside the defaults")
+    parser.add_argument("--choices", type=int, default=20, help="random choices of tunables, for one workload a family and dtype")
+    parser.add_argument("--few", type=int, default=2, help="random choices of tunables for the other workloads")
     parser.add_argument("--targets", default=",".join(TARGETS), type=lambda text: tuple(text.split(",")))
     parser.add_argument("--backend", default="triton")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="child processes at a time")
@@ -306,7 +309,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.quick:
-        given.choices = min(given.choices, 2)
+        given.choices = given.few = min(given.choices, 2)
     if given.child:
         job = json.load(sys.stdin)
         skip = {(structure, stage) for structure, stage in job["skip"]}

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -182,30 +183,39 @@ def _capture_child(kind: str) -> None:
             print(canonical_json(one.to_json()))
 
 
-def write(path: Path, *, jobs: int) -> list[DeviceWorkload]:
-    """Capture everything in child processes and store each digest once. Raises RuntimeError where a capture fails."""
+def write(path: Path, *, kinds: Sequence[str], jobs: int) -> list[DeviceWorkload]:
+    """Capture these kinds in child processes; each takes the place of what was stored of it as soon as it is there. Raises
+    RuntimeError where a capture fails."""
+    lock = threading.Lock()
 
-    def run(kind: str) -> list[DeviceWorkload]:
+    def run(kind: str) -> None:
         begin = time.monotonic()
         command = [sys.executable, "-m", "benchmarks.device_workloads", "--child", kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
             raise RuntimeError(f"capture of {kind} failed:\n{done.stderr[-3000:]}")
-        found = [DeviceWorkload.from_json(json.loads(line)) for line in done.stdout.splitlines()]
+        found = [DeviceWorkload.from_json(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+        with lock:
+            before = workloads(path) if path.exists() else []
+            kept = stored_form([*(one for one in before if one.kind != kind), *found])
+            path.write_text("".join(canonical_json(one.to_json()) + "\n" for one in kept), encoding="utf-8")
         print(f"{kind}: {len(found)} workloads in {time.monotonic() - begin:.0f} s", flush=True)
-        return found
 
     with ThreadPoolExecutor(jobs) as pool:
-        batches = list(pool.map(run, KINDS))
+        list(pool.map(run, kinds))
+    return workloads(path)
+
+
+def stored_form(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
+    """Each digest once, at most `STORED_EACH` of a kind, family and dtype, in the file's order."""
     first: dict[str, DeviceWorkload] = {}
-    for one in (one for batch in batches for one in batch):
+    for one in sorted(found, key=_place):
         first.setdefault(one.workload.digest, one)
-    kept = sorted(
-        sample(list(first.values()), STORED_EACH),
-        key=lambda w: (KINDS.index(w.kind), w.call, w.family, DTYPES.index(w.dtype), w.workload.digest),
-    )
-    path.write_text("".join(canonical_json(one.to_json()) + "\n" for one in kept), encoding="utf-8")
-    return kept
+    return sorted(sample(list(first.values()), STORED_EACH), key=_place)
+
+
+def _place(one: DeviceWorkload) -> tuple[int, str, str, int, str]:
+    return KINDS.index(one.kind), one.call, one.family, DTYPES.index(one.dtype), one.workload.digest
 
 
 def table(found: Sequence[DeviceWorkload]) -> str:
@@ -224,13 +234,14 @@ def table(found: Sequence[DeviceWorkload]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="capture and store anew")
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS, help="what to capture (default: everything)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="captures at a time")
     parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
         _capture_child(given.child)
         return 0
-    print(table(write(STORED, jobs=given.jobs) if given.write else workloads()))
+    print(table(write(STORED, kinds=given.kinds, jobs=given.jobs) if given.write else workloads()))
     return 0
 
 
