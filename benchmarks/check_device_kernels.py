@@ -2,8 +2,8 @@
 
 For each stored workload (device_workloads.py) and each structure of the backend's grammar: built for each target at the declared
 defaults and at random choices of tunables, and verified through the evaluator (in a simulation where the device is not here) in
-the workload's dtype, at the defaults and at one random choice. One workload of each family and dtype gets 20 random choices for each
-structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
+the workload's dtype, at the defaults and at one random choice. One workload of each family and dtype gets 20 random
+choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
 
     python -m benchmarks.check_device_kernels --quick
     python -m benchmarks.check_device_kernels --only 'llama.*norm' --jobs 8
@@ -184,8 +184,9 @@ class Run:
         done = {(structure, stage) for name, structure, stage in self.findings if name == one.name}
         if ("", "supports") in done:
             return None
+        count = self.given.choices if one.name in self.thorough else self.given.few
         job = {"workload": one.to_json(), "skip": sorted(done), "state": str(self.state), "language": self.given.backend,
-               "targets": self.given.targets, "count": self.given.choices if one.name in self.thorough else self.given.few}  # fmt: skip
+               "targets": self.given.targets, "count": count}  # fmt: skip
         child = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.check_device_kernels", "--child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, cwd=harness.ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -277,11 +278,11 @@ def run(given: argparse.Namespace) -> int:
         pool.shutdown(wait=False, cancel_futures=True)
     names = {one.name for one in found}
     counted = summary([f for f in known.findings.values() if f.workload in names])
+    about = {"targets": list(given.targets), "choices": given.choices, "few": given.few, "rung": ready.rung}
+    about |= {"toolchain": dict(ready.environment), "complete": done == len(found), "of": len(found)}
     path = harness.write_result(
-        "device-kernels", {"summary": counted, "targets": list(given.targets), "choices": given.choices, "few": given.few, "rung": ready.rung,
-                           "toolchain": dict(ready.environment), "complete": done == len(found), "of": len(found)},
-        quick=bool(given.quick), directory=Path(given.results),
-    )  # fmt: skip
+        "device-kernels", {"summary": counted, **about}, quick=bool(given.quick), directory=Path(given.results)
+    )
     if not given.json:
         print(table(counted, ["supports", *given.targets, VERIFY]))
         print(f"written to {path}; verified on rung {ready.rung}; findings in {known.file}")
