@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelopt_backends.base import Kernel
-from accelopt_backends.triton.binding import Bound, bind, pointer_types
+from accelopt_backends.triton.binding import Bound, bind, parameters_of, pointer_types
 from accelopt_backends.triton.imported import module_of
 from accelopt_backends.triton.source import Launch, Program, Scratch, evaluate, parse
 from accelopt_backends.triton.walking import Grid, known, walk
@@ -64,7 +64,7 @@ class _Launchable:
     def __init__(self, launch: Launch, function: Any, program: Program) -> None:
         self.function = function
         self.names = list(inspect.signature(function.fn).parameters)
-        self.bound: Bound = bind(launch, function.fn, pointer_types(program))
+        self.bound: Bound = bind(launch, parameters_of(function.fn), pointer_types(program))
 
 
 class _Run:
