@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
@@ -85,7 +84,7 @@ class TritonBackend:
         chosen = source.defaults() | dict(tunables)
         if not limits.fits(source.text, chosen, self.target):
             return False
-        return not source.rendered or all(_module(name).valid(source, chosen) for name in ("kernel", *_FAMILIES) if _exists(name))
+        return not source.rendered or _holds(source, chosen, self.target)
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
         refusals: Sequence[Refusal] = _module("screening").screen(source)
@@ -135,23 +134,26 @@ _FAMILIES = {
     "attention": ("_scaled_dot_product",),
     "matmul": ("aten.mm.", "aten.bmm.", "aten.addmm.", "aten.baddbmm.", "aten._scaled_mm.", "aten._int_mm."),
 }
-"""Operators with kernels of their own: modules with matches, grammar, render and valid, and what marks them in a workload.
-`matches` says True or why not; `valid` is asked of every source, and says True for one that it did not write. The modules
-that write kernels are imported where one is written: a process that finds all of its winners in the store starts without
-them."""
+"""Operators with kernels of their own: a module with matches, grammar, render and valid, and what marks them in a workload.
+`matches` says True or why not. The modules that write kernels are imported where one is written: a process that finds all
+of its winners in the store starts without them."""
 
 
 def _family(workload: Workload) -> Any:
     """The module that writes kernels for this workload, or None: the generic generator."""
-    for name, marks in _FAMILIES.items():
-        if any(mark in node.op for node in workload.nodes for mark in marks) and _exists(name):
-            return _module(name)
-    return None
+    names = (name for name, marks in _FAMILIES.items() if any(mark in node.op for node in workload.nodes for mark in marks))
+    found = next(names, None)
+    return None if found is None else _module(found)
 
 
-@lru_cache(maxsize=8)
-def _exists(name: str) -> bool:
-    return find_spec(f"accelopt_backends.triton.{name}") is not None
+def _holds(source: KernelSource, tunables: Mapping[str, int], target: targets.Target) -> bool:
+    """Whether a generated kernel with these numbers fits a program's registers and shared memory, as its generator says."""
+    if "\nBLOCK_D = tl.constexpr(" in source.text:
+        return bool(_module("attention").valid(source, tunables, target))
+    matmul = _module("matmul")
+    if matmul.shared_bytes(source, tunables, target) > target.shared_bytes:
+        return False
+    return bool(matmul.valid(source, tunables) and _module("kernel").valid(source, tunables))
 
 
 def _module(name: str) -> Any:

@@ -56,6 +56,9 @@ STRINGS = {
 }
 """Keywords that take a word, and the words."""
 
+PRECISIONS = frozenset(("ieee", "tf32", "tf32x3"))
+"""Words for how tl.dot takes float32; other types are taken as they are."""
+
 ACCUMULATORS = frozenset(("float32", "float64", "int32"))
 
 RESERVED = frozenset(

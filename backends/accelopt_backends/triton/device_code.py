@@ -23,6 +23,7 @@ from accelopt_backends.triton.allowed import (
     LOOPS,
     MATH,
     METHODS,
+    PRECISIONS,
     RESERVED,
     STRINGS,
 )
@@ -100,12 +101,10 @@ def named_badly(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Scope:
-    """What a device function may name beside its own variables. `trusted`: a template of ours wrote the file, for a workload
-    whose flags it has seen."""
+    """What a device function may name beside its own variables."""
 
     functions: frozenset[str]
     constants: frozenset[str]
-    trusted: bool
 
 
 def refusals(function: ast.FunctionDef, scope: Scope) -> Iterator[Found]:
@@ -347,12 +346,14 @@ class _Body:
         yield from self._arguments(node, KEYWORDS, skipped)
 
     def _dot(self, node: ast.Call) -> Iterator[Found]:
-        """A dot says its precision: tf32 is the compiler's default for float32, and the interpreter does not show it."""
+        """A dot says its precision: tf32 is the compiler's default for float32, and only a workload's flags may allow it. Whether
+        they do is for verification, where the interpreter rounds as the device would."""
         given = {k.arg: k.value for k in node.keywords}
         precision = given.get("input_precision")
         word = precision.value if isinstance(precision, ast.Constant) else None
-        if word != "ieee" and not (self._scope.trusted and word == "tf32"):
-            yield node.lineno, "a dot below the precision of its inputs", 'write tl.dot(a, b, acc, input_precision="ieee")'
+        if word not in PRECISIONS:
+            hint = 'write tl.dot(a, b, acc, input_precision="ieee"), or "tf32" where the workload\'s flags allow that for float32'
+            yield node.lineno, "a dot that does not say its precision, or says less than tf32", hint
         if len(node.args) > 3:
             yield node.lineno, "a dot with more than three arguments by position", 'tl.dot(a, b, acc, input_precision="ieee")'
         kind = given.get("out_dtype")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accelopt_backends.loops.work import factor_of, looked_up
+from accelopt_backends.loops.work import factor_of, looked_up, product_flops
 from accelopt_backends.triton.binding import launches
 from accelopt_backends.triton.peaks import Peaks, published
 from accelopt_backends.triton.roofline import product_seconds
@@ -37,6 +37,9 @@ LATENCY_S = 6e-7
 
 PRODUCT_SHARE = 0.75
 """Of the peak of products that good kernels reach on large ones; published results lie between 0.6 and 0.85."""
+
+UNGROUPED_SHARE = 0.6
+"""Of that, what matrix instructions of single warps reach where the arch has some for groups of warps (published: 0.63)."""
 
 ISSUES = 4
 """Instructions that a multiprocessor starts in a cycle, at most."""
@@ -89,7 +92,10 @@ def estimate(artifact: Artifact, workload: Workload, binding: Binding, target: T
     moved = _tensor_bytes(program, workload, binding)
     peak = published(target)
     shares = _product_shares(program, built)
-    products = product_seconds(workload, binding, peak)
+    if any(about.get("tensor") for about in built.values()):
+        products = product_seconds(workload, binding, peak)
+    else:
+        products = product_flops(workload, binding).total() / peak.plain
     parts = []
     for launch, names, scratch in reached(program, chosen, binding):
         about = built.get(id(launch), {})
@@ -185,9 +191,11 @@ def _one(
     issued = int(about.get("instructions", 0)) * programs * int(about.get("num_warps", 4))
     waves = math.ceil(programs / (target.multiprocessors * held.programs))
     tail = waves * target.multiprocessors * held.programs / programs if programs > target.multiprocessors else 1.0
+    ungrouped = target.clusters and about.get("tensor") and not about.get("grouped")
+    reached_share = PRODUCT_SHARE * (UNGROUPED_SHARE if ungrouped else 1.0)
     parts = {
         "memory": first / rate + (again + spilled) / peak.cache,
-        "compute": products_s / (PRODUCT_SHARE * busy) * min(tail, 2.0),
+        "compute": products_s / (reached_share * busy) * min(tail, 2.0),
         "issue": issued / (ISSUES * peak.clock * target.multiprocessors * busy),
         "latency": waves * LATENCY_S,
     }

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from accelopt_backends.triton.device_code import LARGEST, Found, dotted
 
-SIZE_LIMIT = 256 * 1024
+SIZE_LIMIT = 128 * 1024
 """Characters of a source."""
 NODE_LIMIT = 60_000
 """Nodes of the syntax tree."""

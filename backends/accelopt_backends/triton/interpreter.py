@@ -7,6 +7,7 @@ calls. What this cannot see is in README.md.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -59,13 +60,9 @@ class _Launchable:
     """A launch with the function that it launches."""
 
     def __init__(self, launch: Launch, function: Any, program: Program) -> None:
-        import inspect
-
         self.launch, self.function = launch, function
         self.names = list(inspect.signature(function.fn).parameters)
-        annotations = {name: str(kind) for name, kind in inspect.get_annotations(function.fn).items()}
-        self.constexprs = [name for name in self.names if "constexpr" in annotations.get(name, "")]
-        self.bound: Bound = bind(launch, self.names, self.constexprs, pointer_types(program))
+        self.bound: Bound = bind(launch, function.fn, pointer_types(program))
 
 
 class _Run:

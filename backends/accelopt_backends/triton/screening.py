@@ -32,7 +32,7 @@ def screen(source: KernelSource) -> Sequence[Refusal]:
         return [Refusal(line=1, reason=f"language {source.language!r}", hint="this backend builds triton")]
     if len(source.text) > SIZE_LIMIT:
         return [Refusal(line=1, reason=f"{len(source.text)} characters of source", hint=f"at most {SIZE_LIMIT}")]
-    found = list(_screened(source.text, source.rendered))
+    found = list(_screened(source.text))
     if not found and {n: set(v) for n, v in source.tunables.items()} != {
         n: set(v) for n, v in parse(source.text).tunables.items()
     }:
@@ -42,12 +42,12 @@ def screen(source: KernelSource) -> Sequence[Refusal]:
 
 
 @functools.lru_cache(maxsize=64)
-def _screened(text: str, trusted: bool) -> Sequence[Refusal]:
-    found = sorted(set(_found(text, trusted)))
+def _screened(text: str) -> Sequence[Refusal]:
+    found = sorted(set(_found(text)))
     return tuple(Refusal(line=line, reason=reason, hint=hint) for line, reason, hint in found[:MOST])
 
 
-def _found(text: str, trusted: bool) -> list[Found]:
+def _found(text: str) -> list[Found]:
     """What is refused; the first group of checks that finds something ends it, as those behind take for granted what it checks."""
     if unreadable := list(characters(text)):
         return unreadable
@@ -58,7 +58,7 @@ def _found(text: str, trusted: bool) -> list[Found]:
     if deep := list(excesses(module)):
         return deep
     functions = {f.name: f for f in module.body if isinstance(f, ast.FunctionDef) and f.name != HOST}
-    scope = Scope(frozenset(functions), frozenset(_constants(module)), trusted)
+    scope = Scope(frozenset(functions), frozenset(_constants(module)))
     if inner := [*_module(module), *(one for f in functions.values() for one in refusals(f, scope))]:
         return inner
     order = called_first(functions)

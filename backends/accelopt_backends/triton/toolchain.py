@@ -158,9 +158,8 @@ def _module(path: Path) -> Any:
 
 def bound_to(launch: Launch, function: Any, program: Program) -> Bound:
     """The launch's values for the function's parameters. Raises ToolchainFailed."""
-    constexprs = [p.name for p in function.params if p.is_constexpr]
     try:
-        return bind(launch, function.arg_names, constexprs, pointer_types(program))
+        return bind(launch, function.fn, pointer_types(program))
     except Unbound as fault:
         raise ToolchainFailed(f"the launch of {launch.function} does not fit it", diagnosis=str(fault)) from fault
 

@@ -151,6 +151,17 @@ def test_functions_of_the_language_work(expression: str, tmp_path: Path) -> None
     assert torch.allclose(REDUCTIONS[expression](x), out, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("declared", ["SEVEN: tl.constexpr = 7", "SEVEN = tl.constexpr(7)"])
+def test_constants_of_the_file_and_defaults_are_known(declared: str, tmp_path: Path) -> None:
+    """To the interpreter as to the compiler, which takes only one of the two forms by itself."""
+    text = element("tl.store(out0 + i, i * 0 + SEVEN + K)", "*i32").replace("def one(out0", "def one(out0, K: tl.constexpr = 30")
+    text = text.replace(HEAD, HEAD + declared + "\n\n\n")
+    out = torch.empty(16, dtype=torch.int32)
+    assert 0 == run(tmp_path, text, [out])
+    assert [37] * 16 == out.tolist()
+    assert 0 == toolchain.build(source(text), {}, str(tmp_path), target_named("sm_80")).features["spill_bytes"]
+
+
 def test_sizes_are_64_bit(tmp_path: Path) -> None:
     """A product of sizes that overflows 32 bits does not."""
     text = element("tl.store(out0 + i, in0 * 0 + s0 * s0 + i)".replace("in0 * 0 + ", ""), "*i64", symbols="s0")
