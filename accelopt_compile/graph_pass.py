@@ -83,7 +83,7 @@ class AccelOptPass(CustomGraphPass):
             return
         for region, signed, winner in hits:
             try:
-                replace_region(graph, region, signed, functools.partial(_call, region, signed, winner.key))
+                replace_region(graph, region, signed, functools.partial(call_kernel, region, signed, winner.key))
             except Exception as failure:  # guards the user's program: this region stays with Inductor
                 self._step_aside(f"while replacing {region.name}", failure)
                 continue
@@ -129,7 +129,7 @@ class AccelOptPass(CustomGraphPass):
         count("problem")
 
 
-def _call(
+def call_kernel(
     region: Region, signed: Signed, key: str, graph: Graph, inputs: Sequence[Node], sizes: Sequence[int | Node]
 ) -> Node | Sequence[Node]:
     """The operator's call, and what picks its outputs where there are several."""
