@@ -22,8 +22,8 @@ from accelopt_compile.partition import Region
 from accelopt_compile.records import Ref, Workload, bytes_of, canonical_json, refs_of, sha256_text
 from accelopt_compile.signature import Signed
 
-MOST_NODES = 160
-"""Most nodes of a context: Inductor fuses at most 64, so what lies farther off than that hardly meets the region."""
+MOST_NODES = 256
+"""Most nodes of a context: a region and a neighbour, both as large as can be, and some more."""
 
 _UNFUSED = (Kind.WALL, Kind.SDPA, Kind.TOPK)
 """Kinds that Inductor calls as they are."""

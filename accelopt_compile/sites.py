@@ -102,7 +102,7 @@ def _context(places: Sequence[_Place]) -> dict[str, Any] | None:
 
 def _update_site(update: Update, bindings: Mapping[str, Mapping[str, int]]) -> Site:
     """The site of an in-place update: measured at the elements of all that share its call, at its own share of the cost."""
-    (cost,) = rank([(update.signed, 1)], _machine())
+    (cost,) = rank([(update.signed, 1)], machine())
     workload = update.signed.workload
     return Site(
         workload=workload,
@@ -118,7 +118,7 @@ def _site(region: Region, signed: Signed | str) -> Site | str:
     if isinstance(signed, str):
         return signed
     parts = [_site(part, signature_of(part)) for part in nested(region)]
-    (cost,) = rank([(signed, 1)], _machine())
+    (cost,) = rank([(signed, 1)], machine())
     return Site(
         workload=signed.workload,
         binding=dict(signed.binding),
@@ -129,7 +129,8 @@ def _site(region: Region, signed: Signed | str) -> Site | str:
     )
 
 
-_machine = functools.cache(measure)
+machine = functools.cache(measure)
+"""What this machine does, measured once a process."""
 
 
 def document(sites: Sequence[Site], refused: Mapping[str, int]) -> dict[str, Any]:

@@ -135,7 +135,9 @@ def with_kernels(workload: Workload, replaced: Sequence[_Replaced]) -> GraphModu
             return inputs[ref.index]
         call = calls[ref.index]
         several = isinstance(call.meta["val"], tuple | list)
-        return next(user for user in call.users if user.args[1] == ref.output) if several else call
+        items = (user for user in call.users if user.args[1] == ref.output)
+        found: Node = next(items) if several else call
+        return found
 
     for one in replaced:
         own = [calls[k] for k in one.nodes]

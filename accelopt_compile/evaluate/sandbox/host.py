@@ -23,13 +23,16 @@ from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.surroundings import child_environment
 
 
-class ChildFailed(Exception):
-    """The child did not answer. `timed_out` tells a hang from a death; `what` is for people; `output` is the tail of what
-    it printed."""
+FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
-    def __init__(self, what: str, *, timed_out: bool, output: str) -> None:
+
+class ChildFailed(Exception):
+    """The child did not answer. `timed_out` tells a hang from a death; `faulted`, that it died of what it ran and was not
+    killed; `what` is for people; `output` is the tail of what it printed."""
+
+    def __init__(self, what: str, *, timed_out: bool, output: str, faulted: bool = False) -> None:
         super().__init__(what)
-        self.what, self.timed_out, self.output = what, timed_out, output
+        self.what, self.timed_out, self.output, self.faulted = what, timed_out, output, faulted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,9 +164,11 @@ class Child:
             if not timed_out and self._printed <= self._limits.flood_bytes:
                 self._take_output()
         self.alive = False
-        status = self._closer()
-        what = what or _describe(status if isinstance(status, int) else 0, self._role)
-        raise ChildFailed(what, timed_out=timed_out, output=self._output.decode(errors="replace")[-4000:])
+        ended = self._closer()
+        status = ended if isinstance(ended, int) else 0
+        output = self._output.decode(errors="replace")[-4000:]
+        what = what or _describe(status, self._role)
+        raise ChildFailed(what, timed_out=timed_out, output=output, faulted=not timed_out and _faulted(status))
 
 
 def _describe(status: int, role: str) -> str:
@@ -176,6 +181,11 @@ def _describe(status: int, role: str) -> str:
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
         return f"{crashed} ({name})"
     return f"{ended} (exit code {os.waitstatus_to_exitcode(status)})"
+
+
+def _faulted(status: int) -> bool:
+    """Whether a signal ended a process that nobody sent it."""
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) in FAULTS
 
 
 class _Process:

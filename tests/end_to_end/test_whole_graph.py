@@ -1,0 +1,91 @@
+"""The check of the whole graph: kernels that win alone and lose where they stand are left to Inductor, and that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import planting
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+import accelopt_compile
+from accelopt_compile.records import KernelSource
+
+
+def alike(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Three regions, as no consumer may take the producer for itself. Inductor makes one loop of all of them."""
+    h = torch.nn.functional.gelu(x)
+    return h * y + 1, h * z + 1
+
+
+def heavy(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same, with so much to compute that memory hardly matters."""
+    h = torch.tanh(x)
+    return torch.tanh(torch.tanh(h * y)), torch.tanh(torch.tanh(h * z))
+
+
+def tensors(rows: int = 512) -> list[torch.Tensor]:
+    return [torch.randn(rows, 1024) for _ in range(3)]
+
+
+def compiled(model: Callable[..., Any], inputs: list[torch.Tensor], **options: Any) -> list[tuple[str, str]]:
+    """Compile and run once; (outcome, reason) of every region."""
+    torch._dynamo.reset()
+    before = len(accelopt_compile.explain(structured=True))
+    with torch.no_grad():
+        got = torch.compile(model, backend="accelopt", options=options)(*inputs)
+        torch.testing.assert_close(got, model(*inputs))
+    (graph,) = accelopt_compile.explain(structured=True)[before:]
+    return [(r["outcome"], r["reason"]) for r in graph["regions"]]
+
+
+@pytest.mark.timeout(300)
+def test_what_loses_in_the_graph_is_dropped_and_remembered() -> None:
+    """Two kernels that cut a fused loop in three are left to Inductor, with the ratio as the reason; a later process in mode
+    apply, which measures nothing, does the same."""
+    inputs = tensors()
+    with torch.no_grad():
+        planting.plant(alike, *inputs)
+    assert ["HIT", "HIT"] == [outcome for outcome, _ in compiled(alike, inputs, mode="apply")]
+    first = compiled(alike, inputs, mode="tune", budget_s=120)
+    assert "BASELINE" in {outcome for outcome, _ in first}
+    assert all(reason.startswith("wins alone, loses in this graph: 0.") for outcome, reason in first if outcome == "BASELINE")
+    counters.clear()
+    assert first == compiled(alike, inputs, mode="apply")
+    assert sum(outcome == "BASELINE" for outcome, _ in first) == counters["accelopt"]["baseline"]
+
+
+@pytest.mark.timeout(300)
+def test_what_pays_in_the_graph_is_kept() -> None:
+    """Kernels that cut the same loop but compute far faster stay."""
+    inputs = tensors()
+    with torch.no_grad():
+        planting.plant(heavy, *inputs)
+    assert ["HIT", "HIT"] == [outcome for outcome, _ in compiled(heavy, inputs, mode="tune", budget_s=120)]
+
+
+@pytest.mark.timeout(300)
+def test_what_crashes_in_the_graph_is_dropped() -> None:
+    """A kernel whose process crashes where it stands never gets into the user's."""
+
+    def crashing(seed: KernelSource) -> KernelSource:
+        body = "{ *(volatile int*)0 = 1; return 0; }"
+        return replace(seed, text=f'extern "C" int accelopt_kernel(void* const*, const long*, long) {body}\n')
+
+    inputs = tensors(64)
+    with torch.no_grad():
+        planting.plant(alike, *inputs, source=crashing)
+    found = compiled(alike, inputs, mode="tune", budget_s=120)
+    assert {"BASELINE"} == {outcome for outcome, _ in found}
+    assert all("crashes in this graph" in reason for _, reason in found)
+
+
+def test_without_time_nothing_is_dropped() -> None:
+    """With a budget of 0 nothing is measured: each kernel has won alone."""
+    inputs = tensors(64)
+    with torch.no_grad():
+        planting.plant(alike, *inputs)
+    assert ["HIT", "HIT"] == [outcome for outcome, _ in compiled(alike, inputs, mode="tune", budget_s=0)]
