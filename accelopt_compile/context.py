@@ -63,6 +63,14 @@ class Context:
         return {"digest": sha256_text(canonical_json(data)), **data}
 
 
+class NotWeighed(Exception):
+    """A context was not timed, and why. `late`: there was no time for it; `faulted`: what ran there crashed."""
+
+    def __init__(self, why: str, *, late: bool = False, faulted: bool = False) -> None:
+        super().__init__(why)
+        self.late, self.faulted = late, faulted
+
+
 def chosen(members: Sequence[Mapping[str, Any]], winners: Iterable[Choice]) -> list[int]:
     """The members, as they are stored, that the pass would replace: those with a winner that lie in none taken before.
 

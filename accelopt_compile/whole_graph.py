@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt_cache.reuse import reuse
 from accelopt_compile import winners
-from accelopt_compile.context import Rim, chosen, rim
+from accelopt_compile.context import NotWeighed, Rim, chosen, rim
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.records import Workload, canonical_json, sha256_text
 from accelopt_compile.sites import Site, machine
 from accelopt_compile.tuning import Bench
 from accelopt_compile.winners import Winner
-from accelopt_compile.wording import operators, plural, said_once
+from accelopt_compile.wording import operators, said_once
 
 if TYPE_CHECKING:
     from accelopt_compile.evaluate.timing import Paired
@@ -44,6 +44,9 @@ CONTEXT_S = 8.0
 
 LEAST_S = 2.0
 """With less time than this nothing more is measured."""
+
+Json = Mapping[str, Any]
+"""A context or a member of one as the store has it, or what is known of contexts by `key_of`."""
 
 Entries = dict[str, dict[str, Any]]
 """What is known of contexts with certain winners in them, by `key_of`: as the store keeps it with the graph."""
@@ -74,20 +77,20 @@ def loses(paired: Paired) -> bool:
     return paired.high < 1.0
 
 
-def lightened(kinds: Sequence[Choice], weigh: Callable[[frozenset[Choice]], Paired]) -> tuple[frozenset[Choice], Paired | None]:
+def lightened(kinds: Sequence[Choice], weigh: Callable[[frozenset[Choice]], Paired]) -> tuple[frozenset[Choice], Paired]:
     """The winners to keep of those in a context, and the ratio of all of them. Where all together lose, the one without which
-    the rest is fastest is dropped, and so on. When `weigh` runs out of time after that (TimeoutError), none is kept."""
+    the rest is fastest is dropped, and so on. Raises NotWeighed; once they are known to lose, that means none is kept."""
     kept = frozenset(kinds)
     first = paired = weigh(kept)
-    try:
-        while kept and loses(paired):
+    while kept and loses(paired):
+        try:
             without = {kind: weigh(kept - {kind}) for kind in kinds if kind in kept} if len(kept) > 1 else {}
-            if not without:
-                return frozenset(), first
-            worst = max(without, key=lambda kind: without[kind].ratio)
-            kept, paired = kept - {worst}, without[worst]
-    except TimeoutError:
-        return frozenset(), first
+        except NotWeighed:
+            without = {}
+        if not without:
+            return frozenset(), first
+        worst = max(without, key=lambda kind: without[kind].ratio)
+        kept, paired = kept - {worst}, without[worst]
     return kept, first
 
 
@@ -97,13 +100,13 @@ def reserve_s(sites: Iterable[Site], budget_s: float) -> float:
     return min(RESERVED * budget_s, CONTEXT_S * places)
 
 
-def _exposed(context: Mapping[str, Any]) -> bool:
+def _exposed(context: Json) -> bool:
     """Whether anything crosses the rim of the context's largest region."""
     members = context["members"]
     return bool(members) and rim(Workload.from_json(context["workload"]), [members[0]["nodes"]]).edges > 0
 
 
-def key_of(context: Mapping[str, Any], keys: Iterable[str]) -> str:
+def key_of(context: Json, keys: Iterable[str]) -> str:
     """The name of what is known of a context with the winners of these keys in it."""
     return sha256_text(canonical_json([context["digest"], sorted(keys)]))
 
@@ -111,103 +114,40 @@ def key_of(context: Mapping[str, Any], keys: Iterable[str]) -> str:
 # ---------------------------------------------------------------- the check of one graph
 
 
-def check(
-    sites: Sequence[Site], found: Mapping[Choice, Winner], bench: Bench, known: Mapping[str, Any], seconds: float
-) -> Checked:
-    """Check the winners of a graph, in the order of its sites: what is known is obeyed, the rest is measured while `seconds`
-    last. Never raises for what goes wrong in measuring."""
-    run = _Run(bench=bench, winners=dict(found), known=known, deadline=time.monotonic() + seconds)
-    try:
-        for site in sites:
-            if site.context is not None and any(s.choice in run.winners for s in (site, *site.parts)):
-                run.check(site, site.context)
-    finally:
-        run.close()
-    return Checked(dropped=run.dropped, entries=run.entries)
+class Weighing:
+    """Times contexts with kernels of a bench; its child is started when the first is to be timed, and ends with it."""
 
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._weigher: Weigher | None = None
 
-@dataclass
-class _Run:
-    bench: Bench
-    winners: dict[Choice, Winner]
-    known: Mapping[str, Any]
-    deadline: float
-    dropped: dict[Choice, str] = field(default_factory=dict)
-    entries: Entries = field(default_factory=dict)
-    weigher: Weigher | None = None
-    over: bool = False
+    def __enter__(self) -> Weighing:
+        return self
 
-    def check(self, site: Site, context: Mapping[str, Any]) -> None:
-        """Decide on the winners in one context."""
-        members = [context["members"][k] for k in chosen(context["members"], self.winners)]
-        kinds = list(dict.fromkeys(choice(*m["choice"]) for m in members))
-        key = key_of(context, [self.winners[kind].key for kind in kinds])
-        entry = self.known.get(key)
-        if entry is None or reuse(entry["environment"], self.bench.environment) != "use":
-            entry = self._measured(site, context, members, kinds)
-        if entry is None:
-            return
-        self.entries[key] = entry
-        for kind in (choice(*named) for named in entry["dropped"]):
-            if self.winners.pop(kind, None) is not None:
-                self.dropped[kind] = entry["why"] or f"wins alone, loses in this graph: {entry['ratio']:.2f}x"
+    def __exit__(self, *failure: object) -> None:
+        if self._weigher is not None:
+            self._weigher.close()
 
-    def close(self) -> None:
-        if self.weigher is not None:
-            self.weigher.__exit__(None, None, None)
+    def weigh(
+        self, context: Json, members: Sequence[Json], found: Mapping[Choice, Winner], some: frozenset[Choice], seconds: float
+    ) -> Paired:
+        """A context without kernels over the same with those of `found` at the members that are of the kinds `some`. Raises
+        NotWeighed, and AccelOptError or OSError where a kernel cannot be built or no child started."""
+        if seconds < LEAST_S:
+            raise NotWeighed("the time for it is spent", late=True)
+        if self._weigher is None:
+            from accelopt_compile.evaluate.weighing import Weigher  # not for a process that finds all it needs in the store
 
-    def _measured(
-        self, site: Site, context: Mapping[str, Any], members: Sequence[Mapping[str, Any]], kinds: Sequence[Choice]
-    ) -> dict[str, Any] | None:
-        """What a measurement says; None when there was none."""
-        if self.over or self._left_s() < LEAST_S:
-            return None
-        workload = Workload.from_json(context["workload"])
-        gain = sum(self.winners[choice(*m["choice"])].gain_us for m in members)
-        if not could_lose(rim(workload, [m["nodes"] for m in members]), gain, machine().bandwidth_bytes_s):
-            return self._entry(why="too little to lose")
-        from accelopt_compile.evaluate.weighing import NotWeighed
+            self._weigher = Weigher(threads=self._bench.threads, seed=self._bench.settings.seed)
+        kinds = [(member, choice(*member["choice"])) for member in members]
+        replaced = [self._replaced(member, found[kind]) for member, kind in kinds if kind in some]
+        return self._weigher.compare(context["workload"], replaced, seconds)
 
-        try:
-            kept, paired = lightened(kinds, lambda some: self._weighed(context, members, some))
-        except TimeoutError:
-            self._give_up(site, f"the time for it is spent ({plural(len(kinds), 'kernel')} kept)")
-            return None
-        except NotWeighed as failure:
-            if failure.faulted:  # of a kernel, most likely: it is not to do that to the user's process
-                return self._entry(dropped=kinds, why=f"wins alone, crashes in this graph: {failure}")
-            log.info("%s x%d is not checked in its graph, its kernel is kept: %s", *self._named(site), said_once(str(failure)))
-            return self._entry(why=f"not measured: {said_once(str(failure))}")
-        except (AccelOptError, OSError) as failure:
-            self._give_up(site, str(failure))
-            return None
-        assert paired is not None
-        log.debug("%s x%d in its graph: %.2fx [%.2f, %.2f]", *self._named(site), paired.ratio, paired.low, paired.high)
-        dropped = [kind for kind in kinds if kind not in kept]
-        return self._entry(ratio=paired.ratio, low=paired.low, high=paired.high, dropped=dropped)
-
-    def _weighed(self, context: Mapping[str, Any], members: Sequence[Mapping[str, Any]], some: frozenset[Choice]) -> Paired:
-        """The context without kernels over it with some of its winners. Raises TimeoutError, NotWeighed and AccelOptError."""
-        from accelopt_compile.evaluate.weighing import NotWeighed, Weigher
-
-        if self._left_s() < LEAST_S:
-            raise TimeoutError
-        if self.weigher is None:
-            self.weigher = Weigher(threads=self.bench.threads, seed=self.bench.settings.seed)
-        replaced = [self._replaced(m) for m in members if choice(*m["choice"]) in some]
-        try:
-            return self.weigher.compare(context["workload"], replaced, self._left_s())
-        except NotWeighed as failure:
-            if failure.late:
-                raise TimeoutError from failure
-            raise
-
-    def _replaced(self, member: Mapping[str, Any]) -> dict[str, Any]:
+    def _replaced(self, member: Json, winner: Winner) -> dict[str, Any]:
         """What the child has to know of a kernel and its place."""
         from accelopt_compile.evaluate.builds import backend_name
 
-        winner, store, backend = self.winners[choice(*member["choice"])], self.bench.store, self.bench.backend
-        timing = winner.record.timing
+        store, backend, timing = self._bench.store, self._bench.backend, winner.record.timing
         return {
             **{name: member[name] for name in ("nodes", "inputs", "outputs")},
             "key": winner.key,
@@ -219,24 +159,84 @@ class _Run:
             "kernel_us": 0.0 if timing is None else timing.kernel_us,
         }
 
-    def _entry(
-        self, *, ratio: float = 0.0, low: float = 0.0, high: float = 0.0, dropped: Sequence[Choice] = (), why: str = ""
-    ) -> dict[str, Any]:
-        """Plain JSON; numbers as text, as the store has it."""
+
+def check(sites: Sequence[Site], found: Mapping[Choice, Winner], bench: Bench, known: Json, seconds: float) -> Checked:
+    """Check the winners of a graph, in the order of its sites: what is known is obeyed, the rest is measured while `seconds`
+    last. What goes wrong in measuring is logged."""
+    with Weighing(bench) as weighing:
+        run = _Run(bench=bench, weighing=weighing, winners=dict(found), known=known, deadline=time.monotonic() + seconds)
+        for site in sites:
+            if site.context is not None and any(s.choice in run.winners for s in (site, *site.parts)):
+                run.check(site, site.context)
+    return Checked(dropped=run.dropped, entries=run.entries)
+
+
+@dataclass
+class _Run:
+    bench: Bench
+    weighing: Weighing
+    winners: dict[Choice, Winner]
+    known: Json
+    deadline: float
+    dropped: dict[Choice, str] = field(default_factory=dict)
+    entries: Entries = field(default_factory=dict)
+    over: bool = False
+
+    def check(self, site: Site, context: Json) -> None:
+        """Decide on the winners in one context; and again where parts of one that was dropped have winners of their own."""
+        seen: set[int] = set()
+        while (numbers := chosen(context["members"], self.winners)) and not seen.issuperset(numbers):
+            seen.update(numbers)
+            entry = self._entry_for(site, context, [context["members"][k] for k in numbers])
+            for kind in () if entry is None else (choice(*named) for named in entry["dropped"]):
+                if entry is not None and self.winners.pop(kind, None) is not None:
+                    self.dropped[kind] = entry["why"] or f"wins alone, loses in this graph: {entry['ratio']:.2f}x"
+
+    def _entry_for(self, site: Site, context: Json, members: Sequence[Json]) -> dict[str, Any] | None:
+        """What is known of the context with these winners, or is found out now; None for nothing."""
+        kinds = list(dict.fromkeys(choice(*m["choice"]) for m in members))
+        key = key_of(context, [self.winners[kind].key for kind in kinds])
+        entry: dict[str, Any] | None = self.known.get(key)
+        if entry is None or reuse(entry["environment"], self.bench.environment) != "use":
+            entry = None if self.over or self._left_s() < LEAST_S else self._measured(site, context, members, kinds)
+        if entry is not None:
+            self.entries[key] = entry
+        return entry
+
+    def _measured(self, site: Site, context: Json, members: Sequence[Json], kinds: Sequence[Choice]) -> dict[str, Any] | None:
+        gain = sum(self.winners[choice(*m["choice"])].gain_us for m in members)
+        edge = rim(Workload.from_json(context["workload"]), [m["nodes"] for m in members])
+        if not could_lose(edge, gain, machine().bandwidth_bytes_s):
+            return self._entry(why="too little to lose")
+        name = f"{operators(site.workload)} x{site.count}"
+        try:
+            kept, paired = lightened(kinds, lambda some: self._weighed(context, members, some))
+        except NotWeighed as failure:
+            if failure.faulted:  # of a kernel, most likely: it is not to do that to the user's process
+                return self._entry(dropped=kinds, why=f"wins alone, crashes in this graph: {failure}")
+            self.over = failure.late
+            others = " and what follows are" if failure.late else " is"
+            log.info("%s%s not checked in the graph, kernels are kept: %s", name, others, said_once(str(failure)))
+            return None if failure.late else self._entry(why=f"not measured: {said_once(str(failure))}")
+        except (AccelOptError, OSError) as failure:
+            self.over = True
+            log.info("%s and what follows are not checked in the graph, kernels are kept: %s", name, said_once(str(failure)))
+            return None
+        log.debug("%s in the graph: %.2fx [%.2f, %.2f]", name, paired.ratio, paired.low, paired.high)
+        return self._entry(paired, dropped=[kind for kind in kinds if kind not in kept])
+
+    def _weighed(self, context: Json, members: Sequence[Json], some: frozenset[Choice]) -> Paired:
+        return self.weighing.weigh(context, members, self.winners, some, self._left_s())
+
+    def _entry(self, paired: Paired | None = None, *, dropped: Sequence[Choice] = (), why: str = "") -> dict[str, Any]:
+        """What the store keeps: plain JSON."""
         return {
             "environment": dict(self.bench.environment),
-            "ratio": ratio,
-            "interval": [low, high],
+            "ratio": 0.0 if paired is None else paired.ratio,
+            "interval": [0.0, 0.0] if paired is None else [paired.low, paired.high],
             "dropped": [[digest, dict(binding)] for digest, binding in dropped],
             "why": why,
         }
-
-    def _give_up(self, site: Site, why: str) -> None:
-        self.over = True
-        log.info("%s x%d and later ones are not checked in their graph, kernels are kept: %s", *self._named(site), said_once(why))
-
-    def _named(self, site: Site) -> tuple[str, int]:
-        return operators(site.workload), site.count
 
     def _left_s(self) -> float:
         return self.deadline - time.monotonic()

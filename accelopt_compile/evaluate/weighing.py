@@ -5,23 +5,15 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any
 
+from accelopt_compile.context import NotWeighed
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
 
 PROTOCOL = timing.Protocol(blocks=12, pairs=6, budget_s=0.6)
-
-
-class NotWeighed(Exception):
-    """No ratio, and why. `late`: there was no time for it; `faulted`: what ran there crashed."""
-
-    def __init__(self, why: str, *, late: bool = False, faulted: bool = False) -> None:
-        super().__init__(why)
-        self.late, self.faulted = late, faulted
 
 
 class Weigher:
@@ -32,10 +24,8 @@ class Weigher:
         self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-scratch-")
         self._child: Child | None = None
 
-    def __enter__(self) -> Weigher:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the child. Safe to call twice."""
         if self._child is not None:
             self._child.close()
         self._scratch.cleanup()
