@@ -22,7 +22,6 @@ from accelopt_compile.evaluate.sandbox.channel import MESSAGE_BYTES
 from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.surroundings import child_environment
 
-
 FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 
 
