@@ -78,10 +78,13 @@ def loses(paired: Paired) -> bool:
 
 
 def lightened(kinds: Sequence[Choice], weigh: Callable[[frozenset[Choice]], Paired]) -> tuple[frozenset[Choice], Paired]:
-    """The winners to keep of those in a context, and the ratio of all of them. Where all together lose, the one without which
-    the rest is fastest is dropped, and so on. Raises NotWeighed; once they are known to lose, that means none is kept."""
+    """The winners to keep of those in a context, and the ratio of all of them. Where all together lose, twice, the one without
+    which the rest is fastest is dropped, and so on. Raises NotWeighed; once they are known to lose, that means none is kept."""
     kept = frozenset(kinds)
-    first = paired = weigh(kept)
+    first = weigh(kept)
+    if loses(first):  # what is dropped stays dropped: once more, and the better of the two counts
+        first = max(first, weigh(kept), key=lambda paired: paired.ratio)
+    paired = first
     while kept and loses(paired):
         try:
             without = {kind: weigh(kept - {kind}) for kind in kinds if kind in kept} if len(kept) > 1 else {}

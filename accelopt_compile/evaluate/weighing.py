@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -41,15 +42,18 @@ class Weigher:
             "seed": self._seed,
             "protocol": asdict(PROTOCOL),
         }
+        deadline = time.monotonic() + seconds
         if self._child is None or not self._child.alive:
-            limits = Limits(cpu_s=0)  # a limit of processor time makes its clock count in ticks of 4 ms
-            self._child = Child(
-                Birth(role="scales", scratch=self._scratch.name, limits=limits, inductor_cache=baselines_folder())
-            )
+            self._child = self._started(seconds)
         try:
-            reply = self._child.request(message, seconds)
+            reply = self._child.request(message, deadline - time.monotonic())
         except ChildFailed as failure:
             raise NotWeighed(failure.what, late=failure.timed_out, faulted=failure.faulted) from failure
         if "paired" not in reply:
             raise NotWeighed(str(reply.get("error", "no ratio came back"))[:300])
         return timing.Paired(**reply["paired"])
+
+    def _started(self, seconds: float) -> Child:
+        # A limit of processor time would make its clock count in ticks of 4 ms.
+        limits = Limits(cpu_s=0, start_s=seconds)
+        return Child(Birth(role="scales", scratch=self._scratch.name, limits=limits, inductor_cache=baselines_folder()))

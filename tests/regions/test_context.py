@@ -123,6 +123,18 @@ def test_a_ratio_within_the_noise_is_no_loss() -> None:
     assert {A} == kept
 
 
+def test_a_loss_has_to_show_twice() -> None:
+    """What is dropped stays dropped in later processes, so one disturbed measurement is not enough."""
+    ratios = iter([0.8, 1.1])
+
+    def weigh(some: frozenset[Any]) -> Any:
+        ratio = next(ratios)
+        return SimpleNamespace(ratio=ratio, low=ratio - 0.01, high=ratio + 0.01)
+
+    kept, paired = lightened([A], weigh)
+    assert ({A}, 1.1) == (kept, paired.ratio)
+
+
 def test_the_one_that_costs_most_is_dropped_first() -> None:
     """Of two that lose together the one stays that pays by itself."""
     table = {frozenset({A, B}): 0.8, frozenset({A}): 1.3, frozenset({B}): 0.7}
