@@ -96,7 +96,11 @@ def _context(places: Sequence[_Place]) -> dict[str, Any] | None:
     if not places:
         return None
     around, region, signatures = places[len(places) // 2]
-    context = around.of(region, signatures)
+    try:
+        context = around.of(region, signatures)
+    except Exception as failure:  # guards the user's program: a region without a context is a region that is not checked
+        log.warning("what surrounds %s is not known: %s: %s", region.name, type(failure).__name__, str(failure)[:200])
+        return None
     return None if context is None else context.to_json()
 
 
