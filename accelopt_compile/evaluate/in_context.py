@@ -134,17 +134,14 @@ def with_kernels(workload: Workload, replaced: Sequence[_Replaced]) -> GraphModu
     from accelopt_compile.signature import Signed
 
     module = module_of(workload)
-    inputs, calls = list(module.graph.find_nodes(op="placeholder")), calls_of(module)
+    inputs, calls = [n for n in module.graph.nodes if n.op == "placeholder"], calls_of(module)
 
     def value(ref: Ref) -> Node:
-        if ref.kind == "i":
-            return inputs[ref.index]
-        call = calls[ref.index]
-        several = isinstance(call.meta["val"], tuple | list)
-        for user in call.users if several else ():
-            if user.args[1] == ref.output:
-                return user
-        return call
+        call: Node = inputs[ref.index] if ref.kind == "i" else calls[ref.index]
+        if not isinstance(call.meta["val"], tuple | list):
+            return call
+        results: dict[Any, Node] = {user.args[1]: user for user in call.users}
+        return results[ref.output]
 
     for one in replaced:
         own = [calls[k] for k in one.nodes]
