@@ -143,24 +143,25 @@ class Weighing:
 
             self._weigher = Weigher(threads=self._bench.threads, seed=self._bench.settings.seed)
         kinds = [(member, choice(*member["choice"])) for member in members]
-        replaced = [self._replaced(member, found[kind]) for member, kind in kinds if kind in some]
+        replaced = [described(self._bench, member, found[kind]) for member, kind in kinds if kind in some]
         return self._weigher.compare(context["workload"], replaced, seconds)
 
-    def _replaced(self, member: Json, winner: Winner) -> dict[str, Any]:
-        """What the child has to know of a kernel and its place."""
-        from accelopt_compile.evaluate.builds import backend_name
 
-        store, backend, timing = self._bench.store, self._bench.backend, winner.record.timing
-        return {
-            **{name: member[name] for name in ("nodes", "inputs", "outputs")},
-            "key": winner.key,
-            "workload": winner.workload.to_json(),
-            "binding": member["choice"][1],
-            "backend": backend_name(backend),
-            "artifact": asdict(winners.built(winner, store=store, backend=backend)),
-            "launcher": str(winners.launcher_directory(store)),
-            "kernel_us": 0.0 if timing is None else timing.kernel_us,
-        }
+def described(bench: Bench, member: Json, winner: Winner) -> dict[str, Any]:
+    """What the child has to know of a kernel and its place. Builds the kernel; raises AccelOptError or OSError."""
+    from accelopt_compile.evaluate.builds import backend_name
+
+    timing = winner.record.timing
+    return {
+        **{name: member[name] for name in ("nodes", "inputs", "outputs")},
+        "key": winner.key,
+        "workload": winner.workload.to_json(),
+        "binding": member["choice"][1],
+        "backend": backend_name(bench.backend),
+        "artifact": asdict(winners.built(winner, store=bench.store, backend=bench.backend)),
+        "launcher": str(winners.launcher_directory(bench.store)),
+        "kernel_us": 0.0 if timing is None else timing.kernel_us,
+    }
 
 
 def check(sites: Sequence[Site], found: Mapping[Choice, Winner], bench: Bench, known: Json, seconds: float) -> Checked:

@@ -53,7 +53,7 @@ class Scales:
         workload = Workload.from_json(message["context"])
         if self._plain is None or self._plain[0] != workload.digest:
             self._plain = (workload.digest, compiled_with_inductor(module_of(workload), fake_inputs(workload, {})))
-        replaced = [_Replaced(data) for data in message["replaced"]]
+        replaced = [Replaced(data) for data in message["replaced"]]
         ours = compiled_with_inductor(with_kernels(workload, replaced), fake_inputs(workload, {}))
         makers = Makers(workload, seed=message["seed"])
         rig = timing.LocalRig(makers.of(ours), makers.of(self._plain[1]), timing.clock_for(message["threads"]))
@@ -92,7 +92,7 @@ def _copied(x: torch.Tensor) -> torch.Tensor:
     return flat.as_strided(x.shape, x.stride())
 
 
-class _Replaced:
+class Replaced:
     """A kernel, adopted in this process, and the place in a context where it goes."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
@@ -126,7 +126,7 @@ def module_of(workload: Workload) -> GraphModule:
     return module
 
 
-def with_kernels(workload: Workload, replaced: Sequence[_Replaced]) -> GraphModule:
+def with_kernels(workload: Workload, replaced: Sequence[Replaced]) -> GraphModule:
     """The same with a call of each kernel in the place of its region."""
     from accelopt_compile.graph_pass import call_kernel
     from accelopt_compile.partition import Region

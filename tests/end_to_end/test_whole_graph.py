@@ -12,7 +12,12 @@ import torch
 from torch._dynamo.utils import counters
 
 import accelopt_compile
-from accelopt_compile.records import KernelSource
+from accelopt_compile.evaluate.in_context import Replaced, module_of, with_kernels
+from accelopt_compile.graph_pass import choice
+from accelopt_compile.launch import kernels
+from accelopt_compile.records import KernelSource, Workload
+from accelopt_compile.whole_graph import described
+from accelopt_compile.winners import winner_of
 
 
 def alike(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -90,3 +95,29 @@ def test_without_time_nothing_is_dropped() -> None:
     with torch.no_grad():
         planting.plant(alike, *inputs)
     assert ["HIT", "HIT"] == [outcome for outcome, _ in compiled(alike, inputs, mode="tune", budget_s=0)]
+
+
+def test_a_context_with_kernels_computes_what_it_does_without() -> None:
+    """What is timed is the same computation: also where a region has several results inside (a variance and a mean)."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.nn.functional.layer_norm(x, (256,))
+        return h * y + 1, h * z + 1
+
+    inputs = [torch.randn(16, 256) for _ in range(3)]
+    with torch.no_grad():
+        planted = planting.plant(function, *inputs)
+    place, (site, *_) = planting.bench(), [s for s in planted if s.count == 1]
+    assert site.context is not None
+    workload = Workload.from_json(site.context["workload"])
+    replaced = []
+    for member in site.context["members"]:
+        for other in planted:
+            if other.choice == choice(*member["choice"]):
+                record = place.store.best(other.workload.digest, place.target, other.binding)
+                assert record is not None
+                replaced.append(Replaced(described(place, member, winner_of(record, other.workload))))
+    assert 3 == len(replaced)
+    given = [torch.randn(spec.shape) for spec in workload.inputs]
+    torch.testing.assert_close(with_kernels(workload, replaced)(*given), module_of(workload)(*given))
+    assert 3 == sum(one["calls"] for one in kernels.statistics().values())
