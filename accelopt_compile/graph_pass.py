@@ -19,6 +19,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
 import accelopt_compile
+from accelopt_compile.attention import settle_seeds
 from accelopt_compile.foreach import expand
 from accelopt_compile.in_place import Update, call_update, pooled, updates_of
 from accelopt_compile.launch import ops
@@ -78,6 +79,7 @@ class AccelOptPass(CustomGraphPass):
             return
         try:
             expand(graph)
+            settle_seeds(graph)
             hits, updates = self.hits(graph)
         except Exception as failure:  # guards the user's program: an unreplaced graph is a right graph
             self._step_aside("while looking for regions", failure)

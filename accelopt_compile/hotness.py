@@ -116,8 +116,9 @@ def _node_flops(w: Workload, index: int, binding: Mapping[str, int]) -> int:
         return 0
     name = node.op.split(".")[1]
     if name.startswith("_scaled_dot_product"):
-        q, k = (w.bound_shape(w.spec_of(r), binding) for r in refs_of(node.args)[:2])
-        return 4 * math.prod(q) * k[2]
+        first, products = (1, 5) if name.endswith("_backward") else (0, 2)
+        q, k = (w.bound_shape(w.spec_of(r), binding) for r in refs_of(node.args)[first : first + 2])
+        return 2 * products * math.prod(q) * k[2]
     refs = refs_of(node.args)
     if name in ("mm", "addmm", "bmm", "baddbmm"):
         return 2 * math.prod(w.bound_shape(node.outputs[0], binding)) * w.bound_shape(w.spec_of(refs[-1]), binding)[-2]

@@ -13,6 +13,7 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch.fx import Node
 
+from accelopt_compile import attention
 from accelopt_compile.errors import InvalidRecord
 
 SHORT_DTYPE = {
@@ -92,7 +93,6 @@ _VIEW = {
 }
 _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
 GEMM = {f"aten.{n}" for n in ["mm", "addmm", "bmm", "baddbmm"]}
-SDPA = "aten._scaled_dot_product_flash_attention_for_cpu"
 RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.as_strided"}
 """Views that only regroup dimensions."""
 
@@ -121,6 +121,19 @@ def values(node: Node) -> tuple[Any, ...]:
     """The node's fake results, one per output (an absent output is None)."""
     value = node.meta.get("val")
     return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def sources(node: Node) -> list[Node]:
+    """The nodes that decide what a call computes: its operands, but for what an attention operator only passes on."""
+    return attention.operands(node) if packet_name(node) in attention.ALL else node.all_input_nodes
+
+
+def results(node: Node) -> tuple[Any, ...]:
+    """The fake results of a call, of an attention operator those that are read."""
+    if packet_name(node) not in attention.ALL:
+        return values(node)
+    read = attention.results_read(node)
+    return tuple(value for i, value in enumerate(values(node)) if i in read)
 
 
 def classify(node: Node) -> tuple[Kind, str]:
@@ -158,7 +171,7 @@ def _named_kind(node: Node, name: str) -> Kind | None:
         (Kind.REDUCTION, _REDUCTION),
         (Kind.SCAN, _SCAN),
         (Kind.GATHER, _GATHER),
-        (Kind.SDPA, {SDPA}),
+        (Kind.SDPA, attention.ALL),
         (Kind.TOPK, {"aten.topk"}),
         (Kind.GEMM, GEMM),
         (Kind.POINTWISE, _POINTWISE),
@@ -181,9 +194,9 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
     target = node.target
     assert isinstance(target, torch._ops.OpOverload)
     if kind is Kind.SDPA:
-        dropout = node.args[3] if len(node.args) > 3 else node.kwargs.get("dropout_p", 0.0)
-        if dropout != 0.0:
-            return f"{name} draws random numbers"
+        why = attention.refusal(node, name, same_size)
+        if why:
+            return why
     elif kind is Kind.GEMM and not node.meta["val"].is_floating_point():
         return f"{name} of integers"
     elif torch.Tag.nondeterministic_seeded in target.tags:
@@ -198,9 +211,9 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         return f"the output size of {name} depends on data"
     if name == "aten.scatter" and op_name(node) not in ("aten.scatter.value", "aten.scatter.src"):
         return f"{op_name(node)} accumulates"
-    if any("val" not in n.meta for n in (node, *node.all_input_nodes)):
+    if any("val" not in n.meta for n in (node, *sources(node))):
         return f"{name} has operands of which nothing is known"
-    for value in (*values(node), *(v for n in node.all_input_nodes for v in _operand_values(n))):
+    for value in (*results(node), *(v for n in sources(node) for v in _operand_values(n))):
         why = value_refusal(value)
         if why:
             return why

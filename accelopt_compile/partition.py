@@ -17,7 +17,18 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, Node
 
-from accelopt_compile.nodes import RESHAPES, Kind, classify, hint, numel, op_name, packet_name, same_size, values
+from accelopt_compile.nodes import (
+    RESHAPES,
+    Kind,
+    classify,
+    hint,
+    numel,
+    op_name,
+    packet_name,
+    results,
+    same_size,
+    sources,
+)
 from accelopt_compile.products import product_cones
 from accelopt_compile.quotient import Quotient
 
@@ -221,7 +232,7 @@ class _Partitioner:
         inside = set(nodes)
         inputs: dict[Node, None] = {}
         for node in nodes:
-            for source in node.all_input_nodes:
+            for source in sources(node):
                 if source not in inside and isinstance(source.meta.get("val"), torch.Tensor):
                     inputs.setdefault(source)
         given = {n for n in kept if self._widens(n) and self._leaves(n, inside) and self._only_computed_with(n, inside)}
@@ -247,7 +258,7 @@ class _Partitioner:
         found: dict[Node, None] = {}
         alone = any(self.kind[node] in _ALONE for node in kept)
         for node in kept:
-            for source in node.all_input_nodes:
+            for source in sources(node):
                 free = self.kind[source] is Kind.CONST or (not alone and self._widens(source))
                 if free and source not in inside:
                     found.setdefault(source)
@@ -292,7 +303,7 @@ class _Partitioner:
         largest = max(numel(n.meta["val"]) for n in (*region.inputs, *region.outputs))
         if len(computing) == 1 and self.kind[computing[0]] is Kind.POINTWISE and largest < TINY:
             return f"one {op_name(computing[0])} on {largest} elements is not worth a kernel"
-        devices = {v.device for n in (*region.inputs, *region.nodes) for v in values(n) if isinstance(v, torch.Tensor)}
+        devices = {v.device for n in (*region.inputs, *region.nodes) for v in results(n) if isinstance(v, torch.Tensor)}
         if len(devices) > 1:
             return "tensors on several devices"
         first, last = self.position[region.nodes[0]], self.position[region.nodes[-1]]

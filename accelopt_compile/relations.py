@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from accelopt_compile.attention import BACKWARD, FORWARD
 from accelopt_compile.nodes import is_pointwise
 from accelopt_compile.terms import INPUT, Out, Size, Term, outs_of
 
@@ -168,12 +169,26 @@ def _index(dims: Dims, term: Term) -> None:
     _keep(dims, x, y, ((d, d + rank - len(used)) for d in range(used[-1] + 1, len(x.shape))))
 
 
-def _sdpa(dims: Dims, term: Term) -> None:
+def _attention(dims: Dims, term: Term) -> None:
     q, k, v = term.args[:3]
-    out, lse = Out(term, 0), Out(term, 1)
-    for d in (0, 1):
-        for other in (k, v, out):
-            dims.unify((q, d), (other, d))
+    _attention_operands(dims, term, q, k, v, Out(term, 0), Out(term, 1))
+
+
+def _attention_backward(dims: Dims, term: Term) -> None:
+    grad, q, k, v, out, lse = term.args[:6]
+    _attention_operands(dims, term, q, k, v, out, lse)
+    for x, y in ((q, grad), (q, Out(term, 0)), (k, Out(term, 1)), (v, Out(term, 2))):
+        _keep(dims, x, y, ((d, d) for d in range(4)))
+
+
+def _attention_operands(dims: Dims, term: Term, q: Out, k: Out, v: Out, out: Out, lse: Out) -> None:
+    for other in (k, v, out):
+        dims.unify((q, 0), (other, 0))
+        if dims.hint_of((other, 1)) == dims.hint_of((q, 1)):
+            dims.unify((q, 1), (other, 1))
+        else:  # several query heads share one of keys and values
+            dims.pin((q, 1))
+            dims.pin((other, 1))
     dims.unify((q, 2), (out, 2))
     dims.unify((k, 2), (v, 2))
     dims.unify((q, 3), (k, 3))
@@ -281,7 +296,8 @@ RELATIONS: dict[str, Relation] = {
     "aten.index.Tensor": _index,
     "aten.full.default": _nothing,
     "prims.iota.default": _nothing,
-    "aten._scaled_dot_product_flash_attention_for_cpu.default": _sdpa,
+    f"{FORWARD}.default": _attention,
+    f"{BACKWARD}.default": _attention_backward,
     **{f"aten.{name}.default": _gemm for name in ["mm", "addmm", "bmm", "baddbmm"]},
     **{
         f"aten.{name}": _reduction

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from accelopt_compile.attention import BACKWARD, BACKWARDS, FORWARD, FORWARDS
 from accelopt_compile.terms import Builder, Out, Shape, Size, Spec
 
 _TO_THE_END = 2**62
@@ -225,16 +226,35 @@ def _rule_embedding(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
     return b.one("aten.embedding.default", (c["weight"], c["indices"]), specs[0].dtype, specs[0].shape)
 
 
-def _rule_sdpa(b: Builder, c: Call, specs: tuple[Spec, ...]) -> tuple[Out, ...]:
+def _rule_attention(b: Builder, c: Call, specs: tuple[Spec, ...]) -> tuple[Out | None, ...]:
+    """Whatever the device's operator, the CPU's: its log-sum-exp has (batch, heads, queries)."""
     query = c["query"]
-    head = query.shape[-1]
-    scale = c["scale"]
+    sums = specs[1] if len(specs[1].shape) == 3 else Spec(torch.float32, query.shape[:3])
+    fits = len(specs[1].shape) == 4 or sums.shape[2] == query.shape[2]
+    args = (query, c["key"], c["value"], 0.0, c["is_causal"])
+    term = b.term(f"{FORWARD}.default", args, _attention_options(c), (specs[0], sums))
+    return Out(term), reshape(b, Out(term, 1), specs[1].shape) if fits else None, *(None for _ in specs[2:])
+
+
+def _rule_attention_backward(b: Builder, c: Call, specs: tuple[Spec, ...]) -> tuple[Out | None, ...]:
+    query, sums = c["query"], c["logsumexp"]
+    if len(sums.shape) == 4:
+        sums = reshape(b, sums, query.shape[:3])
+    elif sums.shape[2] != query.shape[2]:
+        sums = slice_(b, sums, 2, 0, query.shape[2], 1)
+    grad = c["grad_out"] if "grad_out" in c else c["grad_out_"]
+    args = (grad, query, c["key"], c["value"], c["out"], sums, 0.0, c["is_causal"])
+    term = b.term(f"{BACKWARD}.default", args, _attention_options(c), specs[:3])
+    return *(Out(term, i) for i in range(3)), *(None for _ in specs[3:])
+
+
+def _attention_options(c: Call) -> list[tuple[str, Any]]:
+    """Mask and scale, where they are no defaults."""
+    head, scale = c["query"].shape[-1], c["scale"]
     if scale is not None and isinstance(head, int) and np.float32(scale) == np.float32(head**-0.5):
         scale = None
-    kwargs = [(n, v) for n, v in (("attn_mask", c["attn_mask"]), ("scale", scale)) if v is not None]
-    args = (query, c["key"], c["value"], 0.0, c["is_causal"])
-    term = b.term("aten._scaled_dot_product_flash_attention_for_cpu.default", args, kwargs, specs)
-    return tuple(Out(term, i) for i in range(len(specs)))
+    mask = c.get("attn_mask", c.get("attn_bias"))
+    return [(n, v) for n, v in (("attn_mask", mask), ("scale", scale)) if v is not None]
 
 
 def _rule_slice_scatter(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
@@ -250,7 +270,7 @@ def _rule_slice_scatter(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | N
     return b.call("aten.constant_pad_nd.default", (source, tuple(pad), base.term.args[1]), (), specs)
 
 
-Rule = Callable[[Builder, Call, tuple[Spec, ...]], "Out | tuple[Out, ...] | None"]
+Rule = Callable[[Builder, Call, tuple[Spec, ...]], "Out | tuple[Out | None, ...] | None"]
 
 VIEW_RULES: dict[str, Rule] = {
     **{f"aten.{n}": _rule_reshape for n in ("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "as_strided")},
@@ -273,5 +293,6 @@ VIEW_RULES: dict[str, Rule] = {
     "aten.scalar_tensor": _rule_full,
     "prims.iota": _rule_iota,
     "aten.embedding": _rule_embedding,
-    "aten._scaled_dot_product_flash_attention_for_cpu": _rule_sdpa,
+    **dict.fromkeys(FORWARDS, _rule_attention),
+    **dict.fromkeys(BACKWARDS, _rule_attention_backward),
 }

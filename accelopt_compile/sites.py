@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from accelopt_compile.attention import settle_seeds
 from accelopt_compile.capture import capture
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.foreach import expand
@@ -55,6 +56,7 @@ def sites_of(
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
+        settle_seeds(captured.graph)
         parts = partition(captured.graph, gemm_budget=gemm_budget)
         refused.update(parts.refused.values())
         whole = [(region, signature_of(region, device=device)) for region in parts.regions]

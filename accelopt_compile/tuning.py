@@ -19,6 +19,7 @@ from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.events import Event
 from accelopt_compile.family import kind_of
+from accelopt_compile.llm.client import Client
 from accelopt_compile.records import Accepted, Binding, Candidate, Record, Workload
 from accelopt_compile.resuming import Place, Watched, fleeting, kept
 from accelopt_compile.search.budget import Budget
@@ -34,7 +35,8 @@ log = logging.getLogger("accelopt_compile.tuning")
 class Bench:
     """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
     (`accelopt_cache.layers`), threads, and the settings. `rung` is what running a kernel here proves (`Ready.rung`). `keep`
-    makes every search a run that stays; `watch` is told of each event as it happens."""
+    makes every search a run that stays; `client` stands in for the language model's server; `watch` is told of each event as
+    it happens."""
 
     settings: Settings
     store: Store
@@ -45,6 +47,7 @@ class Bench:
     rung: Literal["device", "simulated"] = "device"
     layers: tuple[Store, ...] = ()
     keep: bool = False
+    client: Client | None = None
     watch: Callable[[Event], None] | None = None
 
 
@@ -95,7 +98,7 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
 
 def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tuned:
     started, workload, binding = time.monotonic(), task.workload, task.binding
-    authors = authors_of(bench.settings, calls=place.calls, tell=bench.watch)
+    authors = authors_of(bench.settings, calls=place.calls, client=bench.client, tell=bench.watch)
     if bench.watch is not None and place.run is not None:
         _retold(place, bench.watch)
     try:

@@ -60,7 +60,11 @@ class DeviceWorkload:
         """Inverse of `to_json`. Raises InvalidRecord, KeyError."""
         binding = {str(name): int(value) for name, value in data["binding"].items()}
         return DeviceWorkload(
-            kind=data["kind"], call=data["call"], dtype=data["dtype"], workload=Workload.from_json(data["workload"]), binding=binding
+            kind=data["kind"],
+            call=data["call"],
+            dtype=data["dtype"],
+            workload=Workload.from_json(data["workload"]),
+            binding=binding,
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from accelopt_compile.records import (
     ErrorReport,
     Experience,
@@ -34,7 +36,6 @@ def winner(
     noise: float = 0.0,
     target: str = TARGET,
     environment: dict[str, str] | None = None,
-    rung: str = "device",
 ) -> Record:
     """A winner that took `us` at binding `s0`."""
     return Record(
@@ -42,7 +43,6 @@ def winner(
         workload=(of or workload()).digest,
         target=target,
         binding={"s0": s0},
-        rung=rung,  # type: ignore[arg-type]
         source=KernelSource(language="cpp", text=text, tunables={"TILE": (8, 16)}, structure={"loop": "flat"}),
         tunables={"TILE": 16},
         timing=Timing(
@@ -60,6 +60,25 @@ def winner(
         provenance={"run": "r1", "events": [1, 2.5, None]},
         created=created,
     )
+
+
+def candidate(
+    of: Workload | None = None,
+    *,
+    text: str = "int kernel;",
+    us: float = 5.0,
+    s0: int = 64,
+    created: str = "2026-01-01",
+    target: str = TARGET,
+    environment: dict[str, str] | None = None,
+) -> Record:
+    """A kernel proven in simulation, whose time is estimated as `us` at binding `s0`."""
+    share = 15.0 / us
+    estimate = Timing(
+        kernel_us=us, baselines_us={"unfused": 15.0}, speedup=share, low=share, high=share, blocks=0, threads=1, basis="estimated"
+    )
+    proven = winner(of, text=text, s0=s0, created=created, target=target, environment=environment)
+    return replace(proven, outcome="candidate", rung="simulated", timing=estimate)
 
 
 def baseline(

@@ -15,7 +15,7 @@ from accelopt_cache.durable import sha256
 from accelopt_cache.experience_store import TEXT_LIMIT
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Experience, canonical_json
-from tests.cache.samples import baseline, experience, winner, workload
+from tests.cache.samples import baseline, candidate, experience, winner, workload
 from tests.cache.test_damage import only
 
 BAD = "int wrong;"
@@ -108,7 +108,7 @@ def test_a_kernel_that_is_proven_again_gives_its_lessons_back(store: Store) -> N
     """As the put of a record lifts its tombstone. A kernel that did not run on the device proves nothing."""
     store.add_experience(LESSON)
     store.quarantine(store.put(winner(text=BAD), workload()), "wrong")
-    store.put(winner(text=BAD, rung="compiled"), workload())
+    store.put(candidate(text=BAD), workload())
     assert () == store.experiences("cpp")
     store.put(winner(text=BAD), workload())
     assert (LESSON,) == store.experiences("cpp")

@@ -10,7 +10,7 @@ import pytest
 from accelopt_cache import Store, record_id
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Record
-from tests.cache.samples import TARGET, baseline, winner, workload
+from tests.cache.samples import TARGET, baseline, candidate, winner, workload
 
 
 def best(store: Store, s0: int = 64, **options: object) -> Record | None:
@@ -94,8 +94,8 @@ def test_best_prefers_the_nearest_binding_then_the_fastest(store: Store) -> None
 
 def test_best_never_serves_a_lower_rung_or_another_target(store: Store) -> None:
     """Only a kernel proven on the device is launched."""
-    store.put(winner(rung="compiled"))
-    store.put(winner(rung="simulated"))
+    store.put(candidate())
+    store.put(replace(candidate(), rung="compiled"))
     store.put(winner(target="cpp-x86_64-avx512"))
     assert best(store) is None
 

@@ -7,9 +7,7 @@ bit for bit), random numbers, `cat` and `view` (they may reorder), scaled and 8-
 
 from __future__ import annotations
 
-DTYPES = frozenset(
-    "int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
-)
+DTYPES = frozenset("int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split())
 
 _CREATE = "arange full zeros zeros_like"
 _MEMORY = "load store make_tensor_descriptor load_tensor_descriptor store_tensor_descriptor debug_barrier gather"

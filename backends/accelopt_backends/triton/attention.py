@@ -123,5 +123,6 @@ def _tunables(problem: Problem, split: bool) -> dict[str, tuple[int, ...]]:
     block = min(fitting, 64 if large else 128)
     others = tuple(n for n in (64, 128, 32, 16) if n != block)
     found = {"BLOCK_M": (block, *others), "BLOCK_N": (32, 64, 16) if large else (64, 32, 128)}
-    found |= {"WARPS": (8, 4, 2) if (problem.dim > 64 or problem.dtype == "f32") and block > 32 else (4, 8, 2), "STAGES": (2, 1, 3, 4)}
+    heavy = block > 32 and (problem.dim > 64 or problem.dtype == "f32")
+    found |= {"WARPS": (8, 4, 2) if heavy else (4, 8, 2), "STAGES": (2, 1, 3, 4)}
     return found | ({"SPLITS": (8, 4, 16, 32, 2)} if split else {})

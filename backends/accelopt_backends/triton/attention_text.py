@@ -67,12 +67,12 @@ def names_of(workload: Workload, problem: Problem, split: bool) -> Names:
     tensors = {name: host_name(problem.tensors[name].number) for name in _OPERANDS if name in problem.tensors}
     flags = {name for name in ("lse", "dq", "dk", "dv") if name in tensors}
     if problem.made is not None:
-        condition, given = seen(problem.made.condition)
+        given = seen(problem.made.condition)[1]
         tensors |= {f"given{number}": f"in{number}" for number in given}
         flags |= {"bounded"} if problem.mask_keeps and bounds(problem.made.condition) else set()
     scratch = ("deltas",) if problem.backward else ("parts", "tops", "totals") if split else ()
     tensors |= {name: name for name in scratch}
-    sizes = {name: size for name, size in problem.sizes.items()} | dict(problem.strides)
+    sizes = dict(problem.sizes) | dict(problem.strides)
     sizes |= {_LETTERS.get(n, n) + "0": p.offset for n, p in problem.tensors.items()}
     flags |= {"kept"} if problem.mask == "b8" else {"added"} if problem.mask else set()
     flags |= {"causal"} if problem.causal else set()

@@ -64,12 +64,24 @@ _INSTEAD: Mapping[type[ast.AST], tuple[str, str]] = {
     ast.Yield: ("yield", _EXPRESSIONS),
     ast.YieldFrom: ("yield", _EXPRESSIONS),
 }
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift)
+_OPERATORS = (
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+    ast.Div,
+    ast.FloorDiv,
+    ast.Mod,
+    ast.BitAnd,
+    ast.BitOr,
+    ast.BitXor,
+    ast.LShift,
+    ast.RShift,
+)
 _COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Is, ast.IsNot)
 
 
 def dotted(node: ast.expr) -> str:
-    """"tl.math.exp" for that expression; "" for what is no name with attributes."""
+    """ "tl.math.exp" for that expression; "" for what is no name with attributes."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -119,7 +131,11 @@ def _signature(function: ast.FunctionDef) -> Iterator[Found]:
         yield function.lineno, "a return annotation", "leave it out"
     for arg in args.args:
         if arg.annotation is not None and dotted(arg.annotation) != "tl.constexpr":
-            yield arg.lineno, f"the annotation of {arg.arg[:64]}", "annotate compile-time parameters tl.constexpr, the others not at all"
+            yield (
+                arg.lineno,
+                f"the annotation of {arg.arg[:64]}",
+                "annotate compile-time parameters tl.constexpr, the others not at all",
+            )
         if (why := named_badly(arg.arg)) is not None:
             yield arg.lineno, why, "give it another name"
     for default in args.defaults:
@@ -144,7 +160,11 @@ class _Body:
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))) if described:
                 if "\n" in text:  # the interpreter looks for a line that begins with "def" and would read on from there
-                    yield node.lineno, "a docstring of several lines in a device function", "write it on one line, or use comments"
+                    yield (
+                        node.lineno,
+                        "a docstring of several lines in a device function",
+                        "write it on one line, or use comments",
+                    )
             case ast.Expr(value=ast.Call() as call):
                 yield from self._call(call)
             case ast.Assign(targets=[target], value=value):
@@ -183,7 +203,11 @@ class _Body:
     def _target(self, node: ast.expr) -> Iterator[Found]:
         for name in node.elts if isinstance(node, ast.Tuple) else [node]:
             if not isinstance(name, ast.Name):
-                yield node.lineno, "an assignment to something other than names", "tensors are values: build a new one with tl.where"
+                yield (
+                    node.lineno,
+                    "an assignment to something other than names",
+                    "tensors are values: build a new one with tl.where",
+                )
             elif (why := named_badly(name.id)) is not None:
                 yield node.lineno, why, "give it another name"
 
@@ -198,7 +222,11 @@ class _Body:
             yield test.lineno, "a loop without an end", "give it a condition that becomes false"
         for part in ast.walk(test):
             if isinstance(part, ast.Call) and dotted(part.func).endswith("load"):
-                yield part.lineno, "a loop that waits for memory to change", "programs cannot wait for each other: launch a second kernel"
+                yield (
+                    part.lineno,
+                    "a loop that waits for memory to change",
+                    "programs cannot wait for each other: launch a second kernel",
+                )
 
     # ------------------------------------------------------------ expressions
 
@@ -265,7 +293,11 @@ class _Body:
         for part in node.elts if isinstance(node, ast.Tuple) else [node]:
             if isinstance(part, ast.Slice):
                 if part.lower or part.upper or part.step:
-                    yield part.lineno, "a slice of a tensor", "only [:, None] and the like; read the part that you need with tl.load"
+                    yield (
+                        part.lineno,
+                        "a slice of a tensor",
+                        "only [:, None] and the like; read the part that you need with tl.load",
+                    )
             else:
                 yield from self._value(part)
 
@@ -294,7 +326,11 @@ class _Body:
             yield from self._arguments(node, None)
         elif name == "float":
             if [type(a) for a in node.args] != [ast.Constant] or node.keywords or getattr(node.args[0], "value", 0) not in FLOATS:
-                yield node.lineno, "float of something", 'float("inf"), float("-inf") and float("nan") only; convert by .to(tl.float32)'
+                yield (
+                    node.lineno,
+                    "float of something",
+                    'float("inf"), float("-inf") and float("nan") only; convert by .to(tl.float32)',
+                )
         elif name in BUILTINS:
             yield from self._arguments(node, frozenset())
         else:
@@ -323,7 +359,9 @@ class _Body:
         if kind is not None and dotted(kind).removeprefix("tl.") not in ACCUMULATORS:
             yield node.lineno, "a dot that adds up in less than 32 bits", "accumulate in tl.float32, convert before the store"
 
-    def _arguments(self, node: ast.Call, keywords: frozenset[str] | None, skipped: list[ast.expr] | None = None) -> Iterator[Found]:
+    def _arguments(
+        self, node: ast.Call, keywords: frozenset[str] | None, skipped: list[ast.expr] | None = None
+    ) -> Iterator[Found]:
         """Arguments of a call; `keywords` that it may have (None: any, those of a device function). `skipped` are known to be good."""
         for argument in node.args:
             if argument not in (skipped or ()):

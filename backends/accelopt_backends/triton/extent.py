@@ -65,7 +65,9 @@ def excesses(module: ast.Module) -> Iterator[Found]:
 def called_first(functions: Mapping[str, ast.FunctionDef]) -> Sequence[str] | Found:
     """The functions, each behind those that it calls; or that they call each other in a circle."""
     calls = {
-        name: sorted({n.func.id for n in ast.walk(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} & functions.keys())
+        name: sorted(
+            {n.func.id for n in ast.walk(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} & functions.keys()
+        )
         for name, f in functions.items()
     }
     order: list[str] = []

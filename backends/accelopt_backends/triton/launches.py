@@ -122,7 +122,11 @@ def _written(
             if parameter.arg in through[step.function]:
                 written.add(name)
                 if name.startswith("in") and name in dict(program.tensors):
-                    yield step.line, f"{step.function} stores through {parameter.arg}, which is the input {name}", "inputs stay as they are"
+                    yield (
+                        step.line,
+                        f"{step.function} stores through {parameter.arg}, which is the input {name}",
+                        "inputs stay as they are",
+                    )
     for name, _ in program.tensors:
         if name.startswith("out") and name not in written:
             yield line, f"no launch stores to {name}", "write every element of every output"

@@ -114,7 +114,10 @@ def _layout(workload: Workload, problem: Problem, chosen: Mapping[str, str]) -> 
     else:
         bm, bn, bk = (16, 32, 64, 128, 256), (16, 32, 64, 128, 256), (16, 32, 64, 128)
         wanted = (64 if wide or rows.static is None else 128, 64 if wide or products > 1 else 128, 32)
-    tiles = [_tiles(size, values, want) for size, values, want in zip((rows, columns, problem.depth), (bm, bn, bk), wanted, strict=True)]
+    tiles = [
+        _tiles(size, values, want)
+        for size, values, want in zip((rows, columns, problem.depth), (bm, bn, bk), wanted, strict=True)
+    ]
     tunables = {name: values for name, (values, _) in zip(("BM", "BN", "BK"), tiles, strict=True)}
     tunables["GROUP"] = (8, 1, 4, 16)
     if split:

@@ -119,7 +119,9 @@ def text(workload: Workload, problem: Problem, layout: Layout, header: Sequence[
 # ---------------------------------------------------------------- the product's kernel
 
 
-def _memory(functions: Sequence[Function], workload: Workload, extra: Sequence[str] = (), sizes: Sequence[Mono] = ()) -> list[str]:
+def _memory(
+    functions: Sequence[Function], workload: Workload, extra: Sequence[str] = (), sizes: Sequence[Mono] = ()
+) -> list[str]:
     """Tensors and sizes that a kernel takes for the functions that it calls, in the host's order."""
     wanted = {t for f in functions for t in f.takes} | set(extra) | {s for size in sizes for s in size.symbols}
     order = [f"in{k}" for k in range(len(workload.inputs))] + [f"out{k}" for k in range(len(workload.output_specs))]

@@ -33,7 +33,9 @@ def screen(source: KernelSource) -> Sequence[Refusal]:
     if len(source.text) > SIZE_LIMIT:
         return [Refusal(line=1, reason=f"{len(source.text)} characters of source", hint=f"at most {SIZE_LIMIT}")]
     found = list(_screened(source.text, source.rendered))
-    if not found and {n: set(v) for n, v in source.tunables.items()} != {n: set(v) for n, v in parse(source.text).tunables.items()}:
+    if not found and {n: set(v) for n, v in source.tunables.items()} != {
+        n: set(v) for n, v in parse(source.text).tunables.items()
+    }:
         hint = f"the keyword-only parameters of {HOST} and their tuples are the tunables"
         found = [Refusal(line=1, reason="tunables that are not those of the text", hint=hint)]
     return found
