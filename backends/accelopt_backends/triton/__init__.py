@@ -86,9 +86,10 @@ class TritonBackend:
         chosen = source.defaults() | dict(tunables)
         if not limits.fits(source.text, chosen, self.target):
             return False
-        if source.rendered and _module("matmul").shared_bytes(source, chosen, self.target) > self.target.shared_bytes:
-            return False
-        return not source.rendered or all(_module(name).valid(source, chosen) for name in ("kernel", *_FAMILIES) if _exists(name))
+        if not source.rendered:
+            return True
+        families = [name for name in _FAMILIES if _exists(name)]
+        return _module("kernel").valid(source, chosen) and all(_module(n).valid(source, chosen, self.target) for n in families)
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
         refusals: Sequence[Refusal] = _module("screening").screen(source)
