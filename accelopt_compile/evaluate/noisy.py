@@ -20,6 +20,7 @@ import torch
 from torch.fx import GraphModule, Interpreter
 from torch.fx import Node as FxNode
 
+from accelopt_compile.attention import BACKWARD, FORWARD
 from accelopt_compile.evaluate.reference import widen
 
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
@@ -49,6 +50,7 @@ DEFINED = frozenset(("add", "sub", "rsub", "mul", "sum", "mean", "cumsum", "conv
 """Operators whose results IEEE 754 defines down to the last subnormal. Matrix products come from libraries that may flush."""
 
 MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
+ATTENTION = tuple(name.removeprefix("aten.") for name in (FORWARD, BACKWARD))
 FUNCTIONS = {"erf": 3.0}
 """Functions that are usually right to a few units only: torch's own vector erf is 1.5e-7 off (Abramowitz and Stegun 7.1.26)."""
 CHAIN = 1024
@@ -72,9 +74,10 @@ class Noisy(Interpreter):
             return super().run_node(n)
         packet = getattr(n.target, "overloadpacket", None)
         name = str(packet).rpartition(".")[2]
-        if name == "_scaled_dot_product_flash_attention_for_cpu":
+        if name in ATTENTION:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
-            return self._attention(*args, dtype=n.meta.get("dtype", torch.float32), **kwargs)
+            spelled = self._attention_backward if name.endswith("_backward") else self._attention
+            return spelled(*args, dtype=n.meta.get("dtype", torch.float32), **kwargs)
         result = super().run_node(n)
         if name in EXACT:
             return result
@@ -118,19 +121,60 @@ class Noisy(Interpreter):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Attention spelled out, so that its scores and weights are moved too. Gives the output and log-sum-exp. Scores
         are kept in float32; weights may be rounded to `dtype` before they meet the values, as eager does."""
-        if k.shape[1] != q.shape[1]:  # grouped queries: each KV head serves several
-            k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
+        k, v = _for_every_head(k, q), _for_every_head(v, q)
+        scores = self._scores(q, k, causal, attn_mask, scale)
+        lse = torch.logsumexp(scores, -1)
+        weights = self._moved(torch.nan_to_num(torch.softmax(scores, -1)), dtype)
+        return self._moved(weights @ v, dtype), self._moved(lse, torch.float32)
+
+    def _attention_backward(
+        self,
+        grad: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        out: torch.Tensor,
+        lse: torch.Tensor,
+        dropout: float = 0.0,
+        causal: bool = False,
+        *,
+        dtype: torch.dtype,
+        attn_mask: torch.Tensor | None = None,
+        scale: float | None = None,
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients spelled out from the saved log-sum-exp: scores, weights and their gradients are moved too, those
+        two rounded to `dtype` before they meet a matrix."""
+        every_k, every_v = _for_every_head(k, q), _for_every_head(v, q)
+        scores = self._scores(q, every_k, causal, attn_mask, scale)
+        weights = self._moved(torch.where(scores == -math.inf, 0.0, torch.exp(scores - lse[..., None])), dtype)
         steps = 1 + math.sqrt(q.shape[-1]) / 2
-        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, steps)
+        towards = self._moved(grad @ every_v.transpose(-1, -2), torch.float32, steps)
+        shared = self._moved((grad * out).sum(-1, keepdim=True), torch.float32, steps)
+        moving = self._moved(weights * (towards - shared), dtype) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+        grads = (moving @ every_k, _of_groups(moving.mT @ q, k), _of_groups(weights.mT @ grad, v))
+        return tuple(self._moved(g, dtype) for g in grads)
+
+    def _scores(
+        self, q: torch.Tensor, k: torch.Tensor, causal: bool, attn_mask: torch.Tensor | None, scale: float | None
+    ) -> torch.Tensor:
+        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, 1 + math.sqrt(q.shape[-1]) / 2)
         scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         if causal:
             keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
             scores = scores.masked_fill(~keep, -math.inf)
         if attn_mask is not None:
             scores = scores.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else scores + attn_mask
-        lse = torch.logsumexp(scores, -1)
-        weights = self._moved(torch.nan_to_num(torch.softmax(scores, -1)), dtype)
-        return self._moved(weights @ v, dtype), self._moved(lse, torch.float32)
+        return scores
+
+
+def _for_every_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Keys or values of grouped queries, once for each query head."""
+    return x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1)
+
+
+def _of_groups(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """A gradient for every query head, summed over those that share a head of `x`."""
+    return grad if grad.shape == x.shape else grad.unflatten(1, (x.shape[1], -1)).sum(2)
 
 
 class _Watching(Interpreter):
@@ -145,11 +189,13 @@ class _Watching(Interpreter):
         name = str(getattr(n.target, "overloadpacket", "")).rpartition(".")[2]
         if name == "exp":  # infinite in the real program too, on every way: 1 / (1 + exp(-x)) is 0 there
             return torch.where(result > most, math.inf, result)
-        if name in MATMULS or name.startswith("_scaled_dot_product"):  # sums of products that are no node's result
-            q, k = [a for a in self.fetch_args_kwargs_from_env(n)[0] if isinstance(a, torch.Tensor)][-2:]
-            if "dot_product" in name:
-                q, k = self.fetch_args_kwargs_from_env(n)[0][:2]
-            self._note(q.abs().max() * k.abs().max() * q.shape[-1] if q.numel() and k.numel() else q.sum(), most)
+        if name in (*MATMULS, *ATTENTION):  # sums of products that are no node's result
+            tensors = [a for a in self.fetch_args_kwargs_from_env(n)[0] if isinstance(a, torch.Tensor)]
+            pairs = [tensors[-2:]]
+            if name in ATTENTION:
+                pairs = [tensors[:2]] if len(tensors) < 6 else [tensors[1:3], [tensors[0], tensors[3]]]
+            for q, k in pairs:
+                self._note(q.abs().max() * k.abs().max() * q.shape[-1] if q.numel() and k.numel() else q.sum(), most)
         for value in result if isinstance(result, list | tuple) else (result,):
             if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
                 self._note(torch.where(torch.isfinite(value), value, 0.0).abs().max(), most)

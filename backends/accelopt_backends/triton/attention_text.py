@@ -70,6 +70,9 @@ def names_of(workload: Workload, problem: Problem, split: bool) -> Names:
         given = seen(problem.made.condition)[1]
         tensors |= {f"given{number}": f"in{number}" for number in given}
         flags |= {"bounded"} if problem.mask_keeps and bounds(problem.made.condition) else set()
+    symbols = set()
+    if problem.made is not None:  # its condition is written over the workload's symbols
+        symbols = set(re.findall(r"\w+", seen(problem.made.condition)[0])) & set(workload.symbols)
     scratch = ("deltas",) if problem.backward else ("parts", "tops", "totals") if split else ()
     tensors |= {name: name for name in scratch}
     sizes = dict(problem.sizes) | dict(problem.strides)
@@ -82,7 +85,7 @@ def names_of(workload: Workload, problem: Problem, split: bool) -> Names:
     return Names(
         tensors=tensors,
         constants={name: str(size.static) for name, size in sizes.items() if size.static is not None},
-        passed={name: size.text for name, size in sizes.items() if size.static is None},
+        passed={name: size.text for name, size in sizes.items() if size.static is None} | {s: s for s in sorted(symbols)},
         flags=frozenset(flags),
     )
 
@@ -174,7 +177,7 @@ def host(workload: Workload, problem: Problem, names: Names, tunables: Mapping[s
     chosen = [f"{name}={values!r}" for name, values in tunables.items()]
     lines = ["", "", "def accelopt_kernel(", f"    {', '.join(parameters)}, *,", f"    {', '.join(chosen)},", "):"]
     values = {name: names.constants.get(name, name) for name in ("batch", "kv_heads", "group", "queries", "keys")}
-    body = [f"{name} = {text}" for name, text in names.passed.items()]
+    body = [f"{name} = {text}" for name, text in names.passed.items() if name != text]
     body += [f"pairs = {values['batch']} * {values['kv_heads']}", f"rows = {values['queries']} * {values['group']}"]
     body += _backward_steps(names, values["keys"]) if problem.backward else _forward_steps(problem, names)
     return wrapped("\n".join(lines + [f"    {line}" for line in body]) + "\n")
