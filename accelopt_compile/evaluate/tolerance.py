@@ -121,6 +121,17 @@ def pooled(s: torch.Tensor, g: torch.Tensor, probes: int) -> torch.Tensor:
     return square.mul_(1 - share).add_(torch.minimum(alike, rows), alpha=share).sqrt_()
 
 
+def rounds_operands(workload: Workload) -> bool:
+    """Whether a matrix product is computed from half precision values that are not inputs."""
+    return any(
+        ref.kind == "n" and workload.spec_of(ref).dtype in HALF_NAMES
+        for node in workload.nodes
+        if node.op.rsplit(".", 1)[0] in _MATMUL
+        for ref in node.args
+        if isinstance(ref, Ref)
+    )
+
+
 def allow(
     golden: torch.Tensor,
     eager: torch.Tensor,

@@ -109,6 +109,9 @@ def _layout(workload: Workload, problem: Problem, chosen: Mapping[str, str]) -> 
     rows, columns = problem.size(problem.rows), problem.size(problem.columns)
     sums, split, persistent = chosen["multiply"] == "sum", chosen["k"] == "split", chosen["tiles"] == "persistent"
     wide, products = ITEM[problem.dtype] == 4, len(problem.uses)
+    bm: tuple[int, ...]
+    bn: tuple[int, ...]
+    bk: tuple[int, ...]
     if sums:
         bm, bn, bk = (1, 2, 4, 8), (32, 64, 16, 128), (32, 64, 16, 128)
         wanted = (min(8, next_power(rows.static or 8)), 32, 64)

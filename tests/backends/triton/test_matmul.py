@@ -115,7 +115,9 @@ def test_results_may_be_stored_by_heads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 17])
 def test_any_number_of_rows_is_right(rows: int, tmp_path: Path) -> None:
-    workload, binding = workload_of(lambda x, w, y: y + F.linear(x, w), torch.randn(33, 20), torch.randn(40, 20), torch.randn(33, 40))
+    workload, binding = workload_of(
+        lambda x, w, y: y + F.linear(x, w), torch.randn(33, 20), torch.randn(40, 20), torch.randn(33, 40)
+    )
     assert ["s0"] == list(binding)
     trial = Trial(case=Case((("s0", rows),), "normal", 3), calls=2, probes=4, threads=1)
     assert "" == fault(matmul.render(workload, {}), workload, binding, tmp_path, [trial])
