@@ -10,15 +10,11 @@ from accelopt_compile.evaluate.answers import Case
 from accelopt_compile.evaluate.buffers import Fence
 from accelopt_compile.evaluate.families import BY_ROWS, applies
 from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, SMALL, bindings_to_try, roles
-from accelopt_compile.evaluate.tolerance import rounds_operands
 from accelopt_compile.records import Workload
 
 CALLS = {"quick": 5, "full": 20}
 LARGE_CALLS = {"quick": 3, "full": 8}
 PROBES = {"quick": 6, "full": 10}
-ROUNDED_OPERANDS = 3
-"""Times as many probes where a product's operands are rounded to half precision on the way: how far that moves an element is
-all that a kernel is allowed there, and six probes called a right kernel wrong (one of 2304 elements, 1.07 of the allowed)."""
 MANY_ELEMENTS = 1 << 18
 """Above this many elements a case gets fewer probes, calls and families: each costs tens of milliseconds."""
 LARGE_ELEMENTS = 1 << 20
@@ -134,7 +130,7 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
     for case in cases(workload, binding, effort, seeds):
         many = elements(workload, dict(case.binding)) > MANY_ELEMENTS
         calls = 2 if case.binding in met else (LARGE_CALLS if many else CALLS)[effort]
-        probes = PROBES["quick" if many else effort] * (ROUNDED_OPERANDS if rounds_operands(workload) else 1)
+        probes = PROBES["quick" if many else effort]
         found.append(Trial(case=case, calls=calls, probes=probes, threads=threads))
         met.add(case.binding)
     if effort == "full":
