@@ -132,7 +132,8 @@ def _pointer(address: int, kind: str) -> Any:
     from triton.runtime.interpreter import TensorHandle
 
     pointer = tl.str_to_ty(kind, None)
-    return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), pointer), pointer)
+    bits = address & (1 << 64) - 1  # a tensor without elements may lie anywhere, below 0 too
+    return tl.tensor(TensorHandle(np.array([bits], dtype=np.uint64), pointer), pointer)
 
 
 def _cause(failure: BaseException, path: str) -> str:
