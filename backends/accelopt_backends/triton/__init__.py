@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.triton import targets
 from accelopt_compile.errors import ToolchainMissing
@@ -121,6 +121,11 @@ class TritonBackend:
     def written(self, text: str) -> KernelSource:
         source: KernelSource = _module("authored").written(text)
         return source
+
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        from accelopt_backends.triton.standalone import standalone
+
+        return standalone(source, tunables, target)
 
     def guide(self) -> Guide:
         from accelopt_backends.triton import roofline, toolchain

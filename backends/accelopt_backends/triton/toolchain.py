@@ -21,6 +21,7 @@ from accelopt_backends.triton.binding import Bound, Unbound, bind, known_at_buil
 from accelopt_backends.triton.imported import functions_of, module_of
 from accelopt_backends.triton.source import Launch, Program, SourceError, parse
 from accelopt_backends.triton.targets import MOST_THREADS, Target
+from accelopt_backends.triton.walking import chosen
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
 from accelopt_compile.records import Artifact, KernelSource
 
@@ -62,8 +63,8 @@ def build(source: KernelSource, tunables: Mapping[str, int], workdir: str, targe
         path.write_text(source.text)
     except OSError as failure:
         raise ToolchainFailed(f"the build folder {workdir} cannot be written: {failure}") from failure
-    chosen = source.defaults() | dict(tunables)
-    compiled = [_compiled(path, program, launch, chosen, target) for launch in launches(program, chosen)]
+    settled = chosen(program, tunables)
+    compiled = [_compiled(path, program, launch, settled, target) for launch in launches(program, settled)]
     return Artifact(
         path=str(path),
         source_digest=source.digest,
