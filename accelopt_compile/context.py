@@ -25,7 +25,7 @@ from accelopt_compile.signature import Signed
 MOST_NODES = 256
 """Most nodes of a context: a region and a neighbour, both as large as can be, and some more."""
 
-_UNFUSED = (Kind.WALL, Kind.SDPA, Kind.TOPK)
+_UNFUSED = (Kind.WALL, Kind.SDPA, Kind.TOPK, Kind.GEMM)
 """Kinds that Inductor calls as they are."""
 
 _FREE = (Kind.VIEW, Kind.ITEM, Kind.CONST)
