@@ -283,11 +283,13 @@ def serves(record: Record, bench: Bench) -> bool:
 
 
 def _waiting(site: Site, bench: Bench) -> RegionReport | None:
-    """What is there already for a device that is not here: candidates of this very simulation, at such sizes."""
+    """What is there already for a device that is not here: candidates that this simulation would leave again, at such sizes;
+    what else would ask for a new timing (threads, for one) makes no difference where nothing is timed."""
     found = [
         record
         for _, record in bench.store.candidates(site.workload.digest, bench.target)
-        if bucket_distance(record.binding, site.binding) <= HIT_DISTANCE and reuse(record.environment, bench.environment) == "use"
+        if bucket_distance(record.binding, site.binding) <= HIT_DISTANCE
+        and reuse(record.environment, bench.environment) in ("use", "retime")
     ]
     if not found:
         return None

@@ -37,7 +37,7 @@ class Birth:
     """What a child is to become. `readable` and `writable` are folders that its walls leave open to it; `arena` is the
     descriptor of the memory that it shares with others, -1 for none."""
 
-    role: Literal["referee", "builder", "runner", "nursery"]
+    role: Literal["referee", "builder", "runner", "tracer", "nursery"]
     scratch: str
     limits: Limits
     inductor_cache: str

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.triton import targets
 from accelopt_compile.errors import ToolchainMissing
@@ -86,10 +85,7 @@ class TritonBackend:
         chosen = source.defaults() | dict(tunables)
         if not limits.fits(source.text, chosen, self.target):
             return False
-        if not source.rendered:
-            return True
-        families = [name for name in _FAMILIES if _exists(name)]
-        return _module("kernel").valid(source, chosen) and all(_module(n).valid(source, chosen, self.target) for n in families)
+        return not source.rendered or _holds(source, chosen, self.target)
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
         refusals: Sequence[Refusal] = _module("screening").screen(source)
@@ -127,6 +123,11 @@ class TritonBackend:
         source: KernelSource = _module("authored").written(text)
         return source
 
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        from accelopt_backends.triton.standalone import standalone
+
+        return standalone(source, tunables, target)
+
     def guide(self) -> Guide:
         from accelopt_backends.triton import roofline, toolchain
 
@@ -139,23 +140,23 @@ _FAMILIES = {
     "attention": ("_scaled_dot_product",),
     "matmul": ("aten.mm.", "aten.bmm.", "aten.addmm.", "aten.baddbmm.", "aten._scaled_mm.", "aten._int_mm."),
 }
-"""Operators with kernels of their own: modules with matches, grammar, render and valid, and what marks them in a workload.
-`matches` says True or why not; `valid` is asked of every source, and says True for one that it did not write. The modules
-that write kernels are imported where one is written: a process that finds all of its winners in the store starts without
-them."""
+"""Operators with kernels of their own: a module with matches, grammar, render and valid, and what marks them in a workload.
+`matches` says True or why not. The modules that write kernels are imported where one is written: a process that finds all
+of its winners in the store starts without them."""
 
 
 def _family(workload: Workload) -> Any:
     """The module that writes kernels for this workload, or None: the generic generator."""
-    for name, marks in _FAMILIES.items():
-        if any(mark in node.op for node in workload.nodes for mark in marks) and _exists(name):
-            return _module(name)
-    return None
+    names = (name for name, marks in _FAMILIES.items() if any(mark in node.op for node in workload.nodes for mark in marks))
+    found = next(names, None)
+    return None if found is None else _module(found)
 
 
-@lru_cache(maxsize=8)
-def _exists(name: str) -> bool:
-    return find_spec(f"accelopt_backends.triton.{name}") is not None
+def _holds(source: KernelSource, tunables: Mapping[str, int], target: targets.Target) -> bool:
+    """Whether a generated kernel with these numbers fits a program's registers and shared memory, as its generator says."""
+    if "\nBLOCK_D = tl.constexpr(" in source.text:
+        return bool(_module("attention").valid(source, tunables, target))
+    return bool(_module("matmul").valid(source, tunables, target) and _module("kernel").valid(source, tunables))
 
 
 def _module(name: str) -> Any:

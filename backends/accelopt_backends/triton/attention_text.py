@@ -65,7 +65,7 @@ def names_of(workload: Workload, problem: Problem, split: bool) -> Names:
         return f"in{number}" if number < inputs else f"out{number - inputs}"
 
     tensors = {name: host_name(problem.tensors[name].number) for name in _OPERANDS if name in problem.tensors}
-    flags = {name for name in ("lse", "dq", "dk", "dv") if name in tensors}
+    flags: set[str] = {name for name in ("lse", "dq", "dk", "dv") if name in tensors}
     if problem.made is not None:
         given = seen(problem.made.condition)[1]
         tensors |= {f"given{number}": f"in{number}" for number in given}

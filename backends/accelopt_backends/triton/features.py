@@ -34,6 +34,9 @@ _SASS_KINDS: tuple[tuple[str, str], ...] = (
     ("shuffles", r"SHFL|REDUX|VOTE\w*"),
     ("branches", r"BRA|BRX|JMP|CALL|RET|EXIT|BSYNC|BSSY"),
 )
+_GROUPED = re.compile(r"[HIQD]GMMA|UTC\w*MMA")
+"""Matrix instructions of a whole group of warps, which alone reach the peak where an arch has them."""
+
 _AMD_INSTRUCTION = re.compile(r"^\s+((?:[svb]_|ds_|global_|buffer_|flat_|scratch_)\w+)", re.MULTILINE)
 _AMD_KINDS: tuple[tuple[str, str], ...] = (
     ("tensor", r"v_s?mfmac?_\w+"),
@@ -75,7 +78,7 @@ def cuda_features(cubin: Path) -> dict[str, Any]:
 
     tools = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
     return resource_usage(_run([tools / "cuobjdump", "-res-usage", cubin])) | instruction_mix(
-        _run([tools / "nvdisasm", "-c", cubin])
+        _run([tools / "nvdisasm", "-c", "-ndf", cubin])
     )
 
 
@@ -101,7 +104,12 @@ def instruction_mix(text: str) -> dict[str, int]:
         "vector_loads": sum(1 for n in names if n.startswith(("LDG.", "LDGSTS.")) and ".128" in n),
         "vector_stores": sum(1 for n in names if n.startswith("STG.") and ".128" in n),
     }
-    return _counted((n.split(".")[0] for n in names), _SASS_KINDS) | (wide if names else {})
+    grouped = sum(1 for n in names if _GROUPED.match(n))
+    return (
+        _counted((n.split(".")[0] for n in names), _SASS_KINDS)
+        | (wide if names else {})
+        | ({"grouped": grouped} if grouped else {})
+    )
 
 
 def amd_features(text: str) -> dict[str, int]:

@@ -26,7 +26,20 @@ def module_of(path: str, *, interpreted: bool) -> ModuleType:
     with triton.knobs.runtime.scope():
         triton.knobs.runtime.interpret = interpreted  # what `triton.jit` makes of a function depends on it
         exec(compile(text, path, "exec", dont_inherit=True), vars(module))
+    _settle_constants(vars(module), interpreted=interpreted)
     return module
+
+
+def _settle_constants(names: dict[str, Any], *, interpreted: bool) -> None:
+    """`NAME: tl.constexpr = 7` and `NAME = tl.constexpr(7)` mean the same. The compiler takes only the second, the interpreter
+    wants the number."""
+    import triton.language as tl
+
+    for name, kind in names.get("__annotations__", {}).items():
+        if "constexpr" in str(kind) and not isinstance(names[name], tl.constexpr):
+            names[name] = tl.constexpr(names[name])
+    if interpreted:
+        names.update({name: value.value for name, value in names.items() if isinstance(value, tl.constexpr)})
 
 
 def functions_of(module: ModuleType) -> dict[str, Any]:

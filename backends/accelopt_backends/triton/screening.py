@@ -13,10 +13,12 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from accelopt_backends.base import Refusal
-from accelopt_backends.triton.device_code import Found, Scope, dotted, named_badly, refusals
+from accelopt_backends.triton.device_code import refusals
+from accelopt_backends.triton.device_values import Scope
 from accelopt_backends.triton.extent import SIZE_LIMIT, called_first, characters, excesses, expansions
 from accelopt_backends.triton.launches import misfits
 from accelopt_backends.triton.source import HOST, SourceError, parse
+from accelopt_backends.triton.syntax import Found, dotted, named_badly
 from accelopt_compile.records import KernelSource
 
 MOST = 20
@@ -32,7 +34,7 @@ def screen(source: KernelSource) -> Sequence[Refusal]:
         return [Refusal(line=1, reason=f"language {source.language!r}", hint="this backend builds triton")]
     if len(source.text) > SIZE_LIMIT:
         return [Refusal(line=1, reason=f"{len(source.text)} characters of source", hint=f"at most {SIZE_LIMIT}")]
-    found = list(_screened(source.text, source.rendered))
+    found = list(_screened(source.text))
     if not found and {n: set(v) for n, v in source.tunables.items()} != {
         n: set(v) for n, v in parse(source.text).tunables.items()
     }:
@@ -42,13 +44,13 @@ def screen(source: KernelSource) -> Sequence[Refusal]:
 
 
 @functools.lru_cache(maxsize=64)
-def _screened(text: str, trusted: bool) -> Sequence[Refusal]:
-    found = sorted(set(_found(text, trusted)))
+def _screened(text: str) -> Sequence[Refusal]:
+    found = sorted(set(_found(text)))
     return tuple(Refusal(line=line, reason=reason, hint=hint) for line, reason, hint in found[:MOST])
 
 
-def _found(text: str, trusted: bool) -> list[Found]:
-    """What is refused; the first group of checks that finds something ends it, as those behind take for granted what it checks."""
+def _found(text: str) -> list[Found]:
+    """What is refused. The first group of checks that finds something ends it: those behind take for granted what it checks."""
     if unreadable := list(characters(text)):
         return unreadable
     try:
@@ -58,7 +60,7 @@ def _found(text: str, trusted: bool) -> list[Found]:
     if deep := list(excesses(module)):
         return deep
     functions = {f.name: f for f in module.body if isinstance(f, ast.FunctionDef) and f.name != HOST}
-    scope = Scope(frozenset(functions), frozenset(_constants(module)), trusted)
+    scope = Scope(frozenset(functions), frozenset(_constants(module)))
     if inner := [*_module(module), *(one for f in functions.values() for one in refusals(f, scope))]:
         return inner
     order = called_first(functions)
@@ -71,6 +73,8 @@ def _found(text: str, trusted: bool) -> list[Found]:
     except SourceError as failure:
         return [(failure.line, failure.reason, failure.hint)]
     host = next(f for f in module.body if isinstance(f, ast.FunctionDef) and f.name == HOST)
+    if host.returns is not None or any(a.annotation is not None for a in host.args.kwonlyargs):
+        return [(host.lineno, "an annotation that runs when the file is loaded", "annotate tensors and sizes, nothing else")]
     return list(misfits(program, functions, order, host.lineno))
 
 

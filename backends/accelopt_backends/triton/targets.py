@@ -88,11 +88,18 @@ TARGETS = {
 }
 
 
+_SMALLER = {"sm_86": 100, "sm_89": 100, "sm_120": 100}
+"""KiB of shared memory of a multiprocessor where it is less than the older arch of the table has; same source."""
+
+
 def target_named(name: str) -> Target:
     """The target of this name, or of its arch alone ("sm_90"). Raises ValueError."""
     for target in TARGETS.values():
         if name in (target.name, target.arch, f"{target.kind}-{target.arch}"):
             return target
+    named = re.fullmatch(r"triton-cuda-(sm_\d+)", name)
+    if named is not None and _number(named[1]) >= 80:
+        return nearest("cuda", named[1], {})
     raise ValueError(f"no target {name!r}; there are {', '.join(TARGETS)}")
 
 
@@ -101,7 +108,8 @@ def nearest(kind: str, arch: str, properties: dict[str, int]) -> Target:
     in the table gets the limits that the driver tells: `multiprocessors` and `shared_bytes`."""
     named = TARGETS.get(f"triton-{kind}-{arch}")
     base = named or TARGETS["triton-hip-gfx942" if kind == "hip" else "triton-cuda-sm_80"]
-    shared = properties.get("shared_bytes", base.shared_bytes)
+    held = (_SMALLER[arch] - 1) << 10 if arch in _SMALLER else base.shared_bytes
+    shared = properties.get("shared_bytes", held)
     return Target(
         **{
             **vars(base),

@@ -133,13 +133,15 @@ def test_a_query_that_sees_no_key_has_and_gives_no_gradient(tmp_path: Path) -> N
 
 
 def test_gradients_of_scores_above_two_to_the_31(tmp_path: Path) -> None:
-    """One key takes all: neither 0 nor infinity comes from the rounding of a product."""
-    case = Gradients(backward(dim=16), tmp_path)
-    given = case.saved(SIZES[0], size=2e5)
-    top = (given[1].double() @ given[2].double().mT).argmax(-1)
-    expected = torch.zeros_like(given[3]).double()
-    expected.scatter_add_(2, top[..., None].expand(given[0].shape), given[0].double())
-    torch.testing.assert_close(case.run(given, SIZES[0])[2].double(), expected, rtol=1e-2, atol=1e-2)
+    """A key that takes all has the weight 1, although the score's rounding is more than the whole range of exp2."""
+    case = Gradients(backward(dim=16, scale=0.3), tmp_path)
+    given = [torch.zeros(x.shape) for x in case.saved(SIZES[0])]
+    given[0].normal_(generator=torch.Generator().manual_seed(0))
+    given[1][..., 0], given[2][..., 7, 0] = 3.0 * 2.0**17, 5.0 * 2.0**17  # exact as a sum of products, not so times 0.3
+    given[5].fill_(torch.tensor(15.0 * 2.0**34) * torch.tensor(0.3))
+    expected = torch.zeros_like(given[3])
+    expected[..., 7, :] = given[0].sum(2)
+    torch.testing.assert_close(case.run([x.contiguous() for x in given], SIZES[0])[2], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("wanted", [(0,), (1, 2), (2,)])

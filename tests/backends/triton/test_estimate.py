@@ -124,6 +124,20 @@ def test_what_costs_time_costs_time_in_the_estimate(tmp_path: Path) -> None:
     assert best < seconds(twice)
 
 
+def test_products_are_fastest_on_instructions_for_groups_of_warps(tmp_path: Path) -> None:
+    """Then come those of single warps, then none; where an arch has no groups the first two are one."""
+    side = TensorSpec(dtype="bf16", shape=("s0", 8192), strides=(8192, 1))
+    square = TensorSpec(dtype="bf16", shape=(8192, 8192), strides=(8192, 1))
+    node = Node(op="aten.mm.default", args=(Ref("i", 0), Ref("i", 1)), outputs=(side,))
+    workload = Workload(inputs=(side, square), nodes=(node,), outputs=(Ref("n", 0),), output_specs=(side,), symbols=("s0",))
+
+    def seconds(target: str, **figures: int) -> float:
+        return estimate(artifact(tmp_path, PRODUCT, figures), workload, {"s0": 8192}, target_named(target)).seconds
+
+    assert seconds("sm_90", tensor=8, grouped=8) < seconds("sm_90", tensor=8) < seconds("sm_90")
+    assert seconds("sm_80", tensor=8, grouped=8) == seconds("sm_80", tensor=8) < seconds("sm_80")
+
+
 def test_a_grid_that_leaves_the_device_idle_is_slow(tmp_path: Path) -> None:
     """One program has no more than a share of the bandwidth, and the notes say why."""
     built = artifact(tmp_path, SOFTMAX, {}, ROWS=4)

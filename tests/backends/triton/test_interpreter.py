@@ -151,6 +151,17 @@ def test_functions_of_the_language_work(expression: str, tmp_path: Path) -> None
     assert torch.allclose(REDUCTIONS[expression](x), out, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("declared", ["SEVEN: tl.constexpr = 7", "SEVEN = tl.constexpr(7)"])
+def test_constants_of_the_file_and_defaults_are_known(declared: str, tmp_path: Path) -> None:
+    """To the interpreter as to the compiler, which takes only one of the two forms by itself."""
+    text = element("tl.store(out0 + i, i * 0 + SEVEN + K)", "*i32").replace("def one(out0", "def one(out0, K: tl.constexpr = 30")
+    text = text.replace(HEAD, HEAD + declared + "\n\n\n")
+    out = torch.empty(16, dtype=torch.int32)
+    assert 0 == run(tmp_path, text, [out])
+    assert [37] * 16 == out.tolist()
+    assert 0 == toolchain.build(source(text), {}, str(tmp_path), target_named("sm_80")).features["spill_bytes"]
+
+
 def test_sizes_are_64_bit(tmp_path: Path) -> None:
     """A product of sizes that overflows 32 bits does not."""
     text = element("tl.store(out0 + i, in0 * 0 + s0 * s0 + i)".replace("in0 * 0 + ", ""), "*i64", symbols="s0")
@@ -269,7 +280,7 @@ def test_the_evaluator_tells_right_kernels_from_wrong_ones(tmp_path: Path) -> No
 
     wrong = SOFTMAX.replace("tl.sum(e, axis=0)", "tl.max(e, axis=0)")
     beyond = SOFTMAX.replace("y.to(tl.bfloat16), mask=live", "y.to(tl.bfloat16), mask=cols < 1000")
-    limits = Limits(call_s=60.0, build_s=120.0)
+    limits = Limits(start_s=240.0, call_s=60.0, build_s=120.0)
     with open_evaluator(
         softmax_workload(), {"s0": 6}, backend=Unscreened("sm_90"), threads=1, seed=1, workdir=str(tmp_path), limits=limits
     ) as evaluator:

@@ -157,6 +157,7 @@ def test_a_device_that_no_table_knows_gets_the_limits_that_it_tells() -> None:
         target.clusters,
     )
     assert nearest("cuda", "sm_103", {}).clusters
+    assert 99 << 10 == target_named("triton-cuda-sm_89").shared_bytes
 
 
 def test_counts_are_read_off_a_disassembly() -> None:
@@ -174,6 +175,7 @@ def test_counts_are_read_off_a_disassembly() -> None:
         "global_loads": 1,
         "global_stores": 1,
         "tensor": 1,
+        "grouped": 1,
         "special": 1,
         "vector_loads": 1,
         "vector_stores": 1,

@@ -1,7 +1,7 @@
 # attack: tf32 for float32, which is the compiler's default (C1)
 # workload: strided
 # stage: SCREEN
-# reason: a dot below the precision
+# reason: a dot that does not say its precision
 import triton
 import triton.language as tl
 

@@ -1,7 +1,7 @@
 # attack: a precision that only the launch knows (C1)
 # workload: strided
 # stage: SCREEN
-# reason: a dot below the precision
+# reason: a dot that does not say its precision
 import triton
 import triton.language as tl
 

@@ -1,7 +1,7 @@
-# attack: tf32 for float32, by its name (C1)
+# attack: bf16 for float32, by its name (C1)
 # workload: strided
 # stage: SCREEN
-# reason: a dot below the precision
+# reason: a dot that does not say its precision
 import triton
 import triton.language as tl
 
@@ -10,7 +10,7 @@ import triton.language as tl
 def kernel(in0, out0, s0, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     a = tl.load(in0 + i[:, None] * BLOCK + i[None, :])
-    c = tl.dot(a, a, input_precision="tf32")
+    c = tl.dot(a, a, input_precision="bf16x3")
     tl.store(out0 + i[:, None] * BLOCK + i[None, :], c)
 
 
