@@ -4,10 +4,10 @@ For one output: g is the reference in float64 on the inputs as given, r is eager
 dtype, K the elements reduced into one output. S is how far g moves when the inputs move by (32 + 4 sqrt K) / 8 units in
 their last place and every intermediate result by one (rms over random probes), so that an ill-conditioned element is
 allowed more and a well-conditioned one is not. A = 8 S, and S at the low precision on top where the workload rounds to
-half precision on its way (3 times that where a matrix product sums what was rounded: one rounding is at most a unit, a sum of
-many is normally distributed, and a right kernel was once 2.4 standard deviations off where eager happened to be right). On
-top of the rounding of g itself comes sqrt K u |g| (u of float32 at most): the order in which K terms are summed is free, and
-S does not see it where the summed terms hardly depend on the inputs.
+half precision on its way (3 times that where a matrix product sums what was rounded: one rounding is at most a unit, a
+sum of many is normally distributed, and a right kernel was once 2.4 standard deviations off where eager happened to be
+right). On top of the rounding of g itself comes sqrt K u |g| (u of float32 at most): the order in which K terms are
+summed is free, and S does not see it where the summed terms hardly depend on the inputs.
 
 From a few probes S itself is uncertain. So elements that should be alike count as four more probes of each: the mean of S
 squared over the element's row (its last dimension) or over the elements whose g has the same binary exponent, whichever is

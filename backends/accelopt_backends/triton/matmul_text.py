@@ -20,7 +20,7 @@ def multiplied(a, b, acc, WIDE: tl.constexpr):
     if WIDE:
         acc = tl.dot(a.to({element}).to(tl.float32), b.to({element}).to(tl.float32), acc, input_precision="ieee")
     else:
-        acc = tl.dot(a.to({element}), b.to({element}), acc)
+        acc = tl.dot(a.to({element}), b.to({element}), acc, input_precision="ieee")
     return acc
 ''',
     "dot f32": '''
