@@ -36,4 +36,4 @@ def test_gradients_of_attention_move_by_roundings(batch: int, queries: int, keys
     answers = golden(*widen(inputs))
     for answer, moves in zip(answers, sensitivity(golden, inputs, answers, probes=4, low=False, seed=1), strict=True):
         assert answer.shape == moves.elements.shape
-        assert bool((moves.elements <= 1e-4 * answer.abs().max()).all()) if answer.numel() else True
+        assert answer.numel() == 0 or bool((moves.elements <= 1e-4 * answer.abs().max() + 1e-30).all())
