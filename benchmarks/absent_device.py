@@ -80,9 +80,8 @@ def pretend() -> None:
     if "torch" in sys.modules:
         raise NoPretence("torch is imported already; call absent_device.pretend() first, in a fresh process")
     folder = _torch_folder()
-    if not list((folder / "lib").glob("libtorch_cuda.so*")):
-        if not ctypes.CDLL(str(_library(folder))).pretend():
-            raise NoPretence("torch made its hooks before ours were registered")
+    if not list((folder / "lib").glob("libtorch_cuda.so*")) and not ctypes.CDLL(str(_library(folder))).pretend():
+        raise NoPretence("torch made its hooks before ours were registered")
     _fold_on_host()
 
 

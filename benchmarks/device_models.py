@@ -104,8 +104,8 @@ def gpt2() -> list[Call]:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     settings = GPT2Config(
-        n_embd=96, n_layer=2, n_head=3, n_positions=128, vocab_size=512, bos_token_id=0, eos_token_id=0, attn_implementation="sdpa",
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        n_embd=96, n_layer=2, n_head=3, n_positions=128, vocab_size=512, bos_token_id=0, eos_token_id=0,
+        attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
     )  # fmt: skip
     model = GPT2LMHeadModel(settings)
     return [
@@ -119,8 +119,8 @@ def bert() -> list[Call]:
     from transformers import BertConfig, BertForMaskedLM
 
     settings = BertConfig(
-        hidden_size=112, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256, vocab_size=544, attn_implementation="sdpa",
-        max_position_embeddings=64,
+        hidden_size=112, num_hidden_layers=2, num_attention_heads=2, intermediate_size=256, vocab_size=544,
+        attn_implementation="sdpa", max_position_embeddings=64,
     )  # fmt: skip
     model = BertForMaskedLM(settings)
     mask = torch.ones(2, 24, dtype=torch.int64)

@@ -1,10 +1,9 @@
-"""The 14 problems of NKIBench as torch functions, at reduced sizes; formulas and full sizes in the notes on AccelOpt, section 6.3.
+"""The 14 problems of NKIBench as torch functions, at reduced sizes (the notes on AccelOpt, section 6.3, have the full ones).
 
 Sizes are divided so that a simulation of a kernel takes seconds; what is a vector's or a head's length stays a power of two.
 """
 
 from __future__ import annotations
-
 
 import torch
 from torch import Tensor
@@ -100,8 +99,8 @@ def transpose_matmul(lhs: Tensor, rhs: Tensor) -> Tensor:
 
 
 def problems() -> list[Call]:
-    """All of them, with inputs of the default dtype and device. A single product with nothing to fuse is among them: the
-    partitioner leaves it to the library, and says so."""
+    """All of them, with inputs of the default dtype and device. A single product with nothing to fuse is among them: in a
+    model the partitioner leaves it to the library; here it is a workload all the same."""
 
     def some(*shape: int) -> Tensor:
         return torch.zeros(shape)

@@ -14,6 +14,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,14 +23,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accelopt_backends.registry import backend_named
 from accelopt_compile.family import family_of
 from accelopt_compile.records import Workload, canonical_json
 
 STORED = Path(__file__).parent / "workloads" / "device.jsonl"
 DTYPES = ("f32", "bf16", "f16")
+STORED_EACH = 4
+"""Workloads of one kind, family and dtype that are stored, those of the fewest elements: the others repeat their structures."""
 KINDS = ("llama", "gpt2", "bert", "t5", "moe", "vit", "resnet", "optimizer", "nkibench")
 ONLY_IN = {"prefill-dynamic": "bf16", "translate-train": "bf16"}
 """Calls that take long to trace and give the same structures in every dtype: in which one they are traced."""
+LANGUAGE = "triton"
+"""Whose budget of matrix products the regions have: a digest is only met again where the pass cuts alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,8 +137,8 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
     found: list[Site] = []
 
     def collect(gm: Any, example_inputs: Sequence[Any]) -> Any:
-        sites, _ = sites_of(gm, example_inputs, device="cuda")
-        found.extend(sites)
+        sites, _ = sites_of(gm, example_inputs, gemm_budget=backend_named(LANGUAGE).gemm_budget, device="cuda")
+        found.extend(sites or ([_whole(gm, example_inputs)] if kind == "nkibench" else []))
         return gm.forward
 
     torch._dynamo.reset()
@@ -145,6 +151,22 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
     ]
 
 
+def _whole(gm: Any, example_inputs: Sequence[Any]) -> Any:
+    """A problem that the partitioner leaves to the library, a single product, as one region all the same."""
+    from accelopt_compile.capture import capture
+    from accelopt_compile.partition import Region
+    from accelopt_compile.signature import sign
+    from accelopt_compile.sites import Site
+
+    (captured,) = capture(gm, example_inputs)
+    nodes = list(captured.graph.nodes)
+    given = [node for node in nodes if node.op == "placeholder"]
+    (results,) = captured.graph.output_node().args
+    calls = tuple(node for node in nodes if node.op == "call_function")
+    signed = sign(Region(nodes=calls, inputs=tuple(given), outputs=tuple(results)))
+    return Site(workload=signed.workload, binding=signed.binding, name="whole", count=1, cost=0.0)
+
+
 def _uninitialised() -> Any:
     """Models made within it get no first values: there is no memory to put them in."""
     from transformers.initialization import no_init_weights
@@ -152,35 +174,48 @@ def _uninitialised() -> Any:
     return no_init_weights()
 
 
-def _capture_child(kind: str, dtype: str) -> None:
+def _capture_child(kind: str) -> None:
     from benchmarks import absent_device
 
     absent_device.pretend()
-    for one in captured(kind, dtype):
-        print(canonical_json(one.to_json()))
+    for dtype in DTYPES:
+        for one in captured(kind, dtype):
+            print(canonical_json(one.to_json()))
 
 
-def write(path: Path, *, jobs: int) -> list[DeviceWorkload]:
-    """Capture everything in child processes and store each digest once. Raises RuntimeError where a capture fails."""
+def write(path: Path, *, kinds: Sequence[str], jobs: int) -> list[DeviceWorkload]:
+    """Capture these kinds in child processes; each takes the place of what was stored of it as soon as it is there. Raises
+    RuntimeError where a capture fails."""
+    lock = threading.Lock()
 
-    def run(task: tuple[str, str]) -> list[DeviceWorkload]:
+    def run(kind: str) -> None:
         begin = time.monotonic()
-        command = [sys.executable, "-m", "benchmarks.device_workloads", "--child", *task]
+        command = [sys.executable, "-m", "benchmarks.device_workloads", "--child", kind]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
         if done.returncode:
-            raise RuntimeError(f"capture of {task} failed:\n{done.stderr[-3000:]}")
-        found = [DeviceWorkload.from_json(json.loads(line)) for line in done.stdout.splitlines()]
-        print(f"{'-'.join(task)}: {len(found)} workloads in {time.monotonic() - begin:.0f} s", flush=True)
-        return found
+            raise RuntimeError(f"capture of {kind} failed:\n{done.stderr[-3000:]}")
+        found = [DeviceWorkload.from_json(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+        with lock:
+            before = workloads(path) if path.exists() else []
+            kept = stored_form([*(one for one in before if one.kind != kind), *found])
+            path.write_text("".join(canonical_json(one.to_json()) + "\n" for one in kept), encoding="utf-8")
+        print(f"{kind}: {len(found)} workloads in {time.monotonic() - begin:.0f} s", flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
-        batches = list(pool.map(run, [(kind, dtype) for kind in KINDS for dtype in DTYPES]))
+        list(pool.map(run, kinds))
+    return workloads(path)
+
+
+def stored_form(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
+    """Each digest once, at most `STORED_EACH` of a kind, family and dtype, in the file's order."""
     first: dict[str, DeviceWorkload] = {}
-    for one in (one for batch in batches for one in batch):
+    for one in sorted(found, key=_place):
         first.setdefault(one.workload.digest, one)
-    kept = sorted(first.values(), key=lambda w: (KINDS.index(w.kind), w.call, w.family, DTYPES.index(w.dtype), w.workload.digest))
-    path.write_text("".join(canonical_json(one.to_json()) + "\n" for one in kept), encoding="utf-8")
-    return kept
+    return sorted(sample(list(first.values()), STORED_EACH), key=_place)
+
+
+def _place(one: DeviceWorkload) -> tuple[int, str, str, int, str]:
+    return KINDS.index(one.kind), one.call, one.family, DTYPES.index(one.dtype), one.workload.digest
 
 
 def table(found: Sequence[DeviceWorkload]) -> str:
@@ -199,13 +234,14 @@ def table(found: Sequence[DeviceWorkload]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="capture and store anew")
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS, help="what to capture (default: everything)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="captures at a time")
-    parser.add_argument("--child", nargs=2, metavar=("KIND", "DTYPE"), help=argparse.SUPPRESS)
+    parser.add_argument("--child", choices=KINDS, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.child:
-        _capture_child(*given.child)
+        _capture_child(given.child)
         return 0
-    print(table(write(STORED, jobs=given.jobs) if given.write else workloads()))
+    print(table(write(STORED, kinds=given.kinds, jobs=given.jobs) if given.write else workloads()))
     return 0
 
 

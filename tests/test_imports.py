@@ -25,6 +25,13 @@ FORBIDDEN = {
         "accelopt_compile.torch_backend",
         "accelopt_compile.search",
     ),
+    "accelopt_compile/exchange": (
+        "accelopt_compile.cli",
+        "accelopt_compile.api",
+        "accelopt_compile.pipeline",
+        "accelopt_compile.search",
+        "accelopt_compile.torch_backend",
+    ),
     "accelopt_compile/llm": (
         "accelopt_compile.cli",
         "accelopt_compile.api",

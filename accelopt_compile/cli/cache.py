@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelopt_compile.cli import promote, verify
+from accelopt_compile.cli import exchange, promote, verify
 from accelopt_compile.cli.output import (
     CacheDirOption,
     JsonOption,
@@ -298,4 +298,6 @@ def gc(
 
 
 app.command("verify")(verify.verify)
+app.command("import")(exchange.import_)
+app.command("export")(exchange.export)
 app.command("promote")(promote.promote)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from accelopt_backends.base import Guide, Kernel, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Ready, Refusal, Roofline, Standalone
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import (
     Accepted,
@@ -129,6 +129,7 @@ class SimulatedBackend:
     only the choices that they were asked for, as a backend may."""
 
     name: str = "simulated"
+    gemm_budget: int = 0
     roofline_us: float = 10.0
     terse: bool = False
 
@@ -178,6 +179,9 @@ class SimulatedBackend:
         if not chosen:
             raise ValueError("no line says `name = value;`")
         return replace(self.render(simulated_workload(0), chosen), origin="llm")
+
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        raise ValueError("simulated kernels compute nothing")
 
     def guide(self) -> Guide:
         facts = "---\nversion: 1\n---\nA kernel is a list of choices: " + "; ".join(f"{k} in {v}" for k, v in GRAMMAR.items())

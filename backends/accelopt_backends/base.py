@@ -7,8 +7,8 @@ into a verdict upstream.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, Protocol
 
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
@@ -43,10 +43,12 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The least time the device could need: `seconds`, and what binds it ("memory" or "compute")."""
+    """The least time the device could need: `seconds`, and what binds it ("memory" or "compute"). `launch_s` is what starting a
+    kernel costs beside that, where estimates count it."""
 
     seconds: float
     bound: str
+    launch_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,21 @@ class Guide:
     facts: str
     writing: str
     machine: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standalone:
+    """A kernel as a Python module without anything of ours. `text` imports torch and defines a function ENTRY, called with the
+    inputs, the outputs and the sizes in the workload's order; it raises where the kernel declines. `files` lie beside it, by
+    name; `language` ("python") and `hardware` ("cpu") are for whoever sorts solutions, `dependencies` what it imports."""
+
+    ENTRY: ClassVar[str] = "accelopt_kernel"
+
+    language: str
+    text: str
+    hardware: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    dependencies: tuple[str, ...] = ()
 
 
 Kernel = Callable[[Sequence[int], Sequence[int], int], int]
@@ -118,3 +135,7 @@ class Backend(Protocol):
 
     def guide(self) -> Guide:
         """What an author is told of this language, as data: no role of the search knows a language by itself."""
+
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        """The kernel for people who do not have us: a pure function of its text. Raises ValueError with the reason where
+        the language has no such form."""

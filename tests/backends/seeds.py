@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from accelopt_backends.base import Backend, Kernel
 from accelopt_backends.cpp import CppBackend
 from accelopt_compile.evaluate import Limits, referee
 from accelopt_compile.evaluate.buffers import arena_bytes, mapped
@@ -37,18 +37,12 @@ def fault(
     *,
     tunables: Mapping[str, int] | None = None,
     threads: int = 2,
+    backend: Backend = BACKEND,
 ) -> str:
     """Why the screen or the evaluator's quick verification rejects the kernel; empty when it passes."""
-    if refusals := BACKEND.screen(source):
+    if refusals := backend.screen(source):
         return f"line {refusals[0].line}: {refusals[0].reason}"
-    artifact = BACKEND.build(source, tunables or source.defaults(), str(folder))
-    function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
-
-    def kernel(pointers: Any, sizes: Any, count: int) -> int:
-        tensors = (ctypes.c_void_p * len(pointers))(*pointers)
-        symbols = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
-        return int(function(tensors, symbols, ctypes.c_int64(count)))
-
+    kernel = backend.load(backend.build(source, tunables or source.defaults(), str(folder)))
     tried = trials(workload, binding, "quick", [11, 12], threads)
     before = torch.get_num_threads()
     arena = Arena(arena_bytes(workload, [dict(t.case.binding) for t in tried]))
@@ -74,7 +68,7 @@ class Judge:
 class Caller:
     """The kernel, in this process."""
 
-    def __init__(self, kernel: Callable[[list[int], list[int], int], int], arena: Arena) -> None:
+    def __init__(self, kernel: Kernel, arena: Arena) -> None:
         self._kernel, self._memory = kernel, mapped(arena.descriptor)
 
     def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.cpp import screening, toolchain
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_compile.errors import ObjectRefused, ToolchainMissing
@@ -130,6 +130,11 @@ class CppBackend:
         from accelopt_backends.cpp import authored
 
         return authored.written(text)
+
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        from accelopt_backends.cpp.standalone import standalone
+
+        return standalone(source, tunables, target)
 
     def guide(self) -> Guide:
         from accelopt_backends.cpp import authored

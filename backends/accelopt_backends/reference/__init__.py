@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.reference.emit import emit
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
@@ -141,6 +141,9 @@ class ReferenceBackend:
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as failure:
             raise ValueError(f"TUNABLES is not JSON: {failure}") from failure
         return KernelSource(language=self.name, text=rest, tunables=tunables, origin="llm")
+
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        raise ValueError("reference kernels call into this package; they are for tests")
 
     def guide(self) -> Guide:
         facts = "---\nversion: 1\n---\nA kernel is a Python function over ATen; it redoes its work `passes` times REPEAT."

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline
+from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.triton import targets
 from accelopt_compile.errors import ToolchainMissing
@@ -19,6 +19,7 @@ class TritonBackend:
     is; on a GPU it is the GPU's."""
 
     name = "triton"
+    gemm_budget = 2
 
     def __init__(self, target: str = "") -> None:
         self.argument = target
@@ -122,6 +123,11 @@ class TritonBackend:
         source: KernelSource = _module("authored").written(text)
         return source
 
+    def standalone(self, source: KernelSource, tunables: Mapping[str, int], target: str) -> Standalone:
+        from accelopt_backends.triton.standalone import standalone
+
+        return standalone(source, tunables, target)
+
     def guide(self) -> Guide:
         from accelopt_backends.triton import roofline, toolchain
 
@@ -150,10 +156,7 @@ def _holds(source: KernelSource, tunables: Mapping[str, int], target: targets.Ta
     """Whether a generated kernel with these numbers fits a program's registers and shared memory, as its generator says."""
     if "\nBLOCK_D = tl.constexpr(" in source.text:
         return bool(_module("attention").valid(source, tunables, target))
-    matmul = _module("matmul")
-    if matmul.shared_bytes(source, tunables, target) > target.shared_bytes:
-        return False
-    return bool(matmul.valid(source, tunables) and _module("kernel").valid(source, tunables))
+    return bool(_module("matmul").valid(source, tunables, target) and _module("kernel").valid(source, tunables))
 
 
 def _module(name: str) -> Any:

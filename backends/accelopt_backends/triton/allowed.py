@@ -7,7 +7,8 @@ bit for bit), random numbers, `cat` and `view` (they may reorder), scaled and 8-
 
 from __future__ import annotations
 
-DTYPES = frozenset("int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split())
+_DTYPES = "int1 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64"
+DTYPES = frozenset(_DTYPES.split())
 
 _CREATE = "arange full zeros zeros_like"
 _MEMORY = "load store make_tensor_descriptor load_tensor_descriptor store_tensor_descriptor debug_barrier gather"
@@ -22,7 +23,8 @@ _HINTS = "static_assert device_assert assume multiple_of max_contiguous max_cons
 CALLS = frozenset(" ".join((_CREATE, _MEMORY, _PROGRAM, _SHAPE, _ELEMENTWISE, _REDUCE, _HINTS)).split())
 """Functions of `tl` that may be called."""
 
-MATH = frozenset("umulhi exp exp2 log log2 cos sin sqrt sqrt_rn rsqrt abs fdiv div_rn erf floor ceil fma".split())
+_MATH = "umulhi exp exp2 log log2 cos sin sqrt sqrt_rn rsqrt abs fdiv div_rn erf floor ceil fma"
+MATH = frozenset(_MATH.split())
 """Functions of `tl.math`."""
 
 LOOPS = frozenset(("range", "tl.range", "tl.static_range"))
@@ -38,14 +40,14 @@ BUILTINS = frozenset(("min", "max", "float"))
 """Python's own functions that Triton compiles; `float` only as float("inf"), float("-inf") and float("nan")."""
 FLOATS = frozenset(("inf", "-inf", "nan"))
 
-KEYWORDS = frozenset(
-    (
-        "mask other boundary_check padding_option cache_modifier eviction_policy axis keep_dims reverse dtype acc input_precision "
-        "out_dtype propagate_nan return_indices return_indices_tie_break_left tie_break_left descending dim k combine_fn input value "
-        "shape strides block_shape bitcast fp_downcast_rounding ieee_rounding num_stages loop_unroll_factor flatten warp_specialize "
-        "disallow_acc_multi_buffer disable_licm"
-    ).split()
+_KEYWORDS = (
+    "mask other boundary_check padding_option cache_modifier eviction_policy axis keep_dims reverse dtype acc input_precision "
+    "out_dtype propagate_nan return_indices return_indices_tie_break_left tie_break_left descending dim k combine_fn input "
+    "value "
+    "shape strides block_shape bitcast fp_downcast_rounding ieee_rounding num_stages loop_unroll_factor flatten warp_specialize "
+    "disallow_acc_multi_buffer disable_licm"
 )
+KEYWORDS = frozenset(_KEYWORDS.split())
 """Keywords of calls of `tl` and of methods."""
 
 STRINGS = {
@@ -61,10 +63,9 @@ PRECISIONS = frozenset(("ieee", "tf32", "tf32x3"))
 
 ACCUMULATORS = frozenset(("float32", "float64", "int32"))
 
-RESERVED = frozenset(
-    (
-        "tl triton len list range float int isinstance getattr hasattr print min max interpreter_semantic _InterpreterComparison "
-        "INTERPRETED"
-    ).split()
+_RESERVED = (
+    "tl triton len list range float int isinstance getattr hasattr print min max interpreter_semantic _InterpreterComparison "
+    "INTERPRETED"
 )
+RESERVED = frozenset(_RESERVED.split())
 """Names that mean something to the compiler or the interpreter, and may not be given to anything of the file's own."""

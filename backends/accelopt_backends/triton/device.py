@@ -14,9 +14,10 @@ from typing import Any
 
 from accelopt_backends.base import Kernel
 from accelopt_backends.triton.binding import Bound, known_at_build
-from accelopt_backends.triton.source import INTERPRETED, POINTERS, Assign, Launch, Leave, Program, Scratch, evaluate, parse
+from accelopt_backends.triton.source import Launch, Scratch, evaluate, parse
 from accelopt_backends.triton.targets import Target, nearest
-from accelopt_compile.records import ITEM_BYTES, Artifact
+from accelopt_backends.triton.walking import Grid, chosen, known, walk
+from accelopt_compile.records import Artifact
 
 ALIGNED = 16
 """Bytes, and what integers are divided by: what the compiler makes wide loads from."""
@@ -58,62 +59,50 @@ def specialised(values: Sequence[int], types: Sequence[str]) -> Specialised:
 def load(artifact: Artifact) -> Kernel:
     """The kernel at `artifact.path` over device addresses. Raises OSError where it cannot be read, ToolchainFailed where it
     cannot be built."""
+    import torch
+
     from accelopt_backends.triton import toolchain
     from accelopt_backends.triton.imported import functions_of, module_of
 
     program = parse(Path(artifact.path).read_text())
     functions = functions_of(module_of(artifact.path, interpreted=False))
-    chosen = {name: values[0] for name, values in program.tunables.items()} | dict(artifact.tunables)
     launches = {
-        id(s): _Launchable(s, functions[s.function], toolchain.bound_to(s, functions[s.function], program), program, chosen)
+        id(s): _Launchable(
+            s, functions[s.function], toolchain.bound_to(s, functions[s.function], program), known_at_build(program, settled)
+        )
+        for settled in [chosen(program, artifact.tunables)]
         for s in program.steps
         if isinstance(s, Launch)
     }
 
     def call(pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        names = dict(chosen) | dict(zip(program.symbols, sizes, strict=True)) | {INTERPRETED: 0}
+        names = known(program, artifact.tunables, sizes, interpreted=False)
         addresses = {name: int(p) for (name, _), p in zip(program.tensors, pointers, strict=True)}
-        return _walk(program, launches, names, addresses)
+        device = torch.cuda.current_device()
+        stream = torch.cuda.current_stream(device).cuda_stream
+        kept = []  # what the stream still reads when this returns goes back to the allocator of the same stream, in order
+
+        def allocate(step: Scratch, size: int) -> None:
+            make = torch.zeros if step.zeroed else torch.empty
+            kept.append(make(max(1, size), dtype=torch.uint8, device=f"cuda:{device}"))
+            addresses[step.name] = kept[-1].data_ptr()
+
+        def launch(step: Launch, grid: Grid) -> None:
+            launches[id(step)].run(device, stream, grid, names, addresses)
+
+        return walk(program, names, allocate=allocate, launch=launch)
 
     return call
-
-
-def _walk(program: Program, launches: Mapping[int, _Launchable], names: dict[str, int], addresses: dict[str, int]) -> int:
-    import torch
-
-    device = torch.cuda.current_device()
-    stream = torch.cuda.current_stream(device).cuda_stream
-    kept = []  # scratch that the stream still reads when this returns goes back to its own allocator: same stream, same order
-    for step in program.steps:
-        match step:
-            case Assign():
-                names[step.name] = evaluate(step.value, names)
-            case Scratch():
-                size = max(1, evaluate(step.elements, names)) * ITEM_BYTES[POINTERS[step.dtype]]
-                make = torch.zeros if step.zeroed else torch.empty
-                kept.append(make(size, dtype=torch.uint8, device=f"cuda:{device}"))
-                addresses[step.name] = kept[-1].data_ptr()
-            case Leave():
-                if evaluate(step.condition, names):
-                    return step.status
-            case Launch():
-                grid = [evaluate(axis, names) for axis in step.grid]
-                if min(grid) > 0:
-                    launches[id(step)].run(device, stream, (*grid, 1, 1)[:3], names, addresses)
-    return 0
 
 
 class _Launchable:
     """A launch with its compiled kernels, one for each device and specialisation that was met."""
 
-    def __init__(self, launch: Launch, function: Any, bound: Bound, program: Program, tunables: Mapping[str, int]) -> None:
-        self.launch, self.function, self.bound = launch, function, bound
-        self.known = known_at_build(program, tunables)
+    def __init__(self, launch: Launch, function: Any, bound: Bound, settled: Mapping[str, int]) -> None:
+        self.launch, self.function, self.bound, self.settled = launch, function, bound, settled
         self.compiled: dict[tuple[int, Specialised], Any] = {}
 
-    def run(
-        self, device: int, stream: int, grid: tuple[int, ...], names: Mapping[str, int], addresses: Mapping[str, int]
-    ) -> None:
+    def run(self, device: int, stream: int, grid: Grid, names: Mapping[str, int], addresses: Mapping[str, int]) -> None:
         """Put the launch on the stream. The first of a specialisation compiles, which takes a second."""
         values = [
             evaluate(value, names) if kind in ("i64", "constexpr") else addresses[value.id]  # type: ignore[attr-defined]
@@ -130,5 +119,5 @@ class _Launchable:
 
         target = present()
         assert target is not None, "kernels are loaded for a device where there is one"
-        options = toolchain.options_of(self.launch, self.known, target)
-        return toolchain.compiled(self.launch, self.function, self.bound, self.known, options, target, divisible)
+        options = toolchain.options_of(self.launch, self.settled, target)
+        return toolchain.compiled(self.launch, self.function, self.bound, self.settled, options, target, divisible)

@@ -17,19 +17,10 @@ from accelopt_backends.loops.work import factor_of, looked_up, product_flops
 from accelopt_backends.triton.binding import launches
 from accelopt_backends.triton.peaks import Peaks, published
 from accelopt_backends.triton.roofline import product_seconds
-from accelopt_backends.triton.source import (
-    INTERPRETED,
-    POINTERS,
-    Assign,
-    Launch,
-    Leave,
-    Program,
-    Scratch,
-    evaluate,
-    parse,
-)
+from accelopt_backends.triton.source import Launch, Program, Scratch, parse
 from accelopt_backends.triton.targets import Target
 from accelopt_backends.triton.traffic import readings
+from accelopt_backends.triton.walking import Grid, chosen, known, walk
 from accelopt_compile.records import ITEM_BYTES, Artifact, Binding, Workload, bytes_of, evaluate_dim
 
 LATENCY_S = 6e-7
@@ -87,8 +78,9 @@ def estimate(artifact: Artifact, workload: Workload, binding: Binding, target: T
     """Of a built kernel at a binding, for its target. Raises OSError and SourceError where the artifact cannot be read."""
     text = Path(artifact.path).read_text()
     program = parse(text)
-    chosen = {name: values[0] for name, values in program.tunables.items()} | dict(artifact.tunables)
-    built = dict(zip(map(id, launches(program, chosen)), artifact.features.get("launches", ()), strict=False))
+    built = dict(
+        zip(map(id, launches(program, chosen(program, artifact.tunables))), artifact.features.get("launches", ()), strict=False)
+    )
     moved = _tensor_bytes(program, workload, binding)
     peak = published(target)
     shares = _product_shares(program, built)
@@ -96,16 +88,18 @@ def estimate(artifact: Artifact, workload: Workload, binding: Binding, target: T
         products = product_seconds(workload, binding, peak)
     else:
         products = product_flops(workload, binding).total() / peak.plain
-    parts = []
-    for launch, names, scratch in reached(program, chosen, binding):
-        about = built.get(id(launch), {})
-        grid = [evaluate(axis, names) for axis in launch.grid]
-        if min(grid) <= 0:
-            continue
-        traffic = readings(text, launch, moved | scratch)
-        programs, share = math.prod(grid), shares.get(id(launch), 0.0)
+    parts: list[Estimate] = []
+
+    def allocate(step: Scratch, size: int) -> None:
+        moved[step.name] = size
+
+    def launch(step: Launch, grid: Grid) -> None:
+        about, programs, share = built.get(id(step), {}), math.prod(grid), shares.get(id(step), 0.0)
         tiles = share * tile_bytes(workload, binding, programs)
-        parts.append(_one(launch, programs, about, traffic, tiles, products * share, peak, target))
+        parts.append(_one(step, programs, about, readings(text, step, moved), tiles, products * share, peak, target))
+
+    sizes = [binding[name] for name in workload.symbols]
+    walk(program, known(program, artifact.tunables, sizes, interpreted=False), allocate=allocate, launch=launch)
     total = sum(p.seconds for p in parts) + peak.launch_s * len(parts)
     longest = max(parts, key=lambda p: p.seconds, default=None)
     bound = "launch" if longest is None or peak.launch_s * len(parts) > total / 2 else longest.bound
@@ -113,36 +107,13 @@ def estimate(artifact: Artifact, workload: Workload, binding: Binding, target: T
     return Estimate(seconds=max(total, 1e-7), bound=bound, notes=notes)
 
 
-def reached(
-    program: Program, tunables: Mapping[str, int], binding: Binding
-) -> list[tuple[Launch, dict[str, int], dict[str, tuple[int, int]]]]:
-    """The launches that a call with these sizes makes: each with the integers known at it, and the scratch so far as (bytes,
-    item bytes)."""
-    names = dict(tunables) | dict(binding) | {INTERPRETED: 0}
-    scratch: dict[str, tuple[int, int]] = {}
-    found: list[tuple[Launch, dict[str, int], dict[str, tuple[int, int]]]] = []
-    for step in program.steps:
-        match step:
-            case Assign():
-                names[step.name] = evaluate(step.value, names)
-            case Scratch():
-                item = ITEM_BYTES[POINTERS[step.dtype]]
-                scratch[step.name] = (max(0, evaluate(step.elements, names)) * item, item)
-            case Leave():
-                if evaluate(step.condition, names):
-                    return found
-            case Launch():
-                found.append((step, dict(names), dict(scratch)))
-    return found
-
-
-def _tensor_bytes(program: Program, workload: Workload, binding: Binding) -> dict[str, tuple[int, int]]:
-    """(bytes, item bytes) by the program's names; of a table that is only looked up, no more than comes out."""
+def _tensor_bytes(program: Program, workload: Workload, binding: Binding) -> dict[str, int]:
+    """Bytes by the program's names; of a table that is only looked up, no more than comes out."""
     specs = [*workload.inputs, *workload.output_specs]
     out = sum(bytes_of(spec, binding) for spec in workload.output_specs)
     tables = looked_up(workload)
     return {
-        name: (min(bytes_of(spec, binding), out) if k in tables else bytes_of(spec, binding), ITEM_BYTES[spec.dtype])
+        name: min(bytes_of(spec, binding), out) if k in tables else bytes_of(spec, binding)
         for k, ((name, _), spec) in enumerate(zip(program.tensors, specs, strict=False))
     }
 

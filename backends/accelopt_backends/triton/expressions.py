@@ -112,12 +112,11 @@ def log1p(x):
     "expm1": '''
 @triton.jit
 def expm1(x):
-    """exp(x) - 1; the rounding of exp(x) cancels in x / log(exp(x))."""
+    """exp(x) - 1. Near zero the rounding of exp(x) cancels in x / log(exp(x)); elsewhere nothing is lost."""
     u = tl.exp(x)
-    small, low, high = u == 1.0, u == 0.0, u == float("inf")
-    plain = small | low | high
-    inner = (u - 1.0) * (x / tl.where(plain, 1.0, tl.log(tl.where(plain, 2.0, u))))
-    return tl.where(small, x, tl.where(low, -1.0, tl.where(high, u, inner)))
+    near = (tl.abs(x) < 1.0) & (u != 1.0)
+    inner = (u - 1.0) * (x / tl.where(near, tl.log(tl.where(near, u, 2.0)), 1.0))
+    return tl.where(near, inner, tl.where(u == 1.0, x, u - 1.0))
 ''',
     "tanh": '''
 @triton.jit

@@ -11,7 +11,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from accelopt_backends.triton.device_code import LARGEST, Found, dotted
+from accelopt_backends.triton.syntax import LARGEST, Found, dotted
 
 SIZE_LIMIT = 128 * 1024
 """Characters of a source."""
@@ -43,6 +43,7 @@ def characters(text: str) -> Iterator[Found]:
 def excesses(module: ast.Module) -> Iterator[Found]:
     """What is longer or deeper than the limits; the first of each kind. What follows may recurse."""
     count = 0
+    first = module.body[0].value if module.body and isinstance(module.body[0], ast.Expr) else None
     pending: list[tuple[ast.AST, int, int]] = [(module, 0, 0)]
     while pending:
         node, depth, loops = pending.pop()
@@ -58,6 +59,10 @@ def excesses(module: ast.Module) -> Iterator[Found]:
             return
         if isinstance(node, ast.Constant) and type(node.value) is int and not -LARGEST < node.value < LARGEST:
             yield line, "a number of more than 64 bits", "no tensor holds it"
+            return
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.end_lineno != line and node is not first:
+            # the interpreter takes the last line that begins with "def" for a function's first, inside a string too
+            yield line, "a string of several lines", "write it on one line, or use comments"
             return
         pending += [(child, depth + 1, loops) for child in ast.iter_child_nodes(node)]
 

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from accelopt_backends.base import Kernel
-from accelopt_backends.triton.binding import Bound, bind, pointer_types
+from accelopt_backends.triton.binding import Bound, bind, parameters_of, pointer_types
 from accelopt_backends.triton.imported import module_of
-from accelopt_backends.triton.source import INTERPRETED, POINTERS, Assign, Launch, Leave, Program, Scratch, evaluate, parse
-from accelopt_compile.records import ITEM_BYTES, Artifact
+from accelopt_backends.triton.source import Launch, Program, Scratch, evaluate, parse
+from accelopt_backends.triton.walking import Grid, known, walk
+from accelopt_compile.records import Artifact
 
 ASSERTED = 70
 """The status of a call in which a device assertion failed."""
@@ -39,15 +40,16 @@ def load(artifact: Artifact) -> Kernel:
 
     program = parse(Path(artifact.path).read_text())
     functions = emulation.interpreted(module_of(artifact.path, interpreted=True))
-    chosen = {name: values[0] for name, values in program.tunables.items()} | dict(artifact.tunables)
     launches = {id(s): _Launchable(s, functions[s.function], program) for s in program.steps if isinstance(s, Launch)}
     turn = itertools.count()
 
     def call(pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        run = _Run(program, launches, pointers, sizes, chosen, backwards=next(turn) % 2 == 1)
+        names = known(program, artifact.tunables, sizes, interpreted=True)
+        addresses = {name: int(p) for (name, _), p in zip(program.tensors, pointers, strict=True)}
         try:
             with emulation.interpreting() as builder:
-                return run.through(builder)
+                run = _Run(launches, names, addresses, builder, backwards=next(turn) % 2 == 1)
+                return walk(program, names, allocate=run.allocate, launch=run.launch)
         except emulation.Stopped:
             return ASSERTED
         except Exception as failure:  # the kernel's own code: whatever it raises is the answer
@@ -60,69 +62,47 @@ class _Launchable:
     """A launch with the function that it launches."""
 
     def __init__(self, launch: Launch, function: Any, program: Program) -> None:
-        self.launch, self.function = launch, function
+        self.function = function
         self.names = list(inspect.signature(function.fn).parameters)
-        self.bound: Bound = bind(launch, function.fn, pointer_types(program))
+        self.bound: Bound = bind(launch, parameters_of(function.fn), pointer_types(program))
 
 
 class _Run:
-    """One call. `names` are the integers known so far, `addresses` the pointers."""
+    """One call: `names` are the integers known so far, `addresses` the pointers, scratch among them."""
 
     def __init__(
         self,
-        program: Program,
         launches: Mapping[int, _Launchable],
-        pointers: Sequence[int],
-        sizes: Sequence[int],
-        tunables: Mapping[str, int],
+        names: Mapping[str, int],
+        addresses: dict[str, int],
+        builder: Any,
         *,
         backwards: bool,
     ) -> None:
-        self.program, self.launches, self.backwards = program, launches, backwards
-        self.names = dict(tunables) | dict(zip(program.symbols, sizes, strict=True)) | {INTERPRETED: 1}
-        self.addresses = {name: int(p) for (name, _), p in zip(program.tensors, pointers, strict=True)}
-        self.scratch: list[tuple[str, np.ndarray, int]] = []
+        self.launches, self.names, self.addresses = launches, names, addresses
+        self.builder, self.backwards = builder, backwards
+        self.scratch: list[tuple[str, np.ndarray, int, int]] = []
 
-    def through(self, builder: Any) -> int:
-        """Every step; the status of the call."""
-        for step in self.program.steps:
-            match step:
-                case Assign():
-                    self.names[step.name] = evaluate(step.value, self.names)
-                case Scratch():
-                    self._allocate(step)
-                case Leave():
-                    if evaluate(step.condition, self.names):
-                        return step.status
-                case Launch():
-                    self._launch(self.launches[id(step)], builder)
-        return 0
-
-    def _allocate(self, step: Scratch) -> None:
-        count = max(0, evaluate(step.elements, self.names)) * ITEM_BYTES[POINTERS[step.dtype]]
-        memory = np.full(count + 2 * _ROOM + 64, _POISON, dtype=np.uint8)
+    def allocate(self, step: Scratch, size: int) -> None:
+        memory = np.full(size + 2 * _ROOM + 64, _POISON, dtype=np.uint8)
         start = -(-(memory.ctypes.data + _ROOM) // 64) * 64
         at = start - memory.ctypes.data
         if step.zeroed:
-            memory[at : at + count] = 0
+            memory[at : at + size] = 0
         self.addresses[step.name] = start
-        self.scratch.append((step.name, memory, at))
-        self.names[f"{step.name} bytes"] = count  # no name of a program has a space in it
+        self.scratch.append((step.name, memory, at, at + size))
 
-    def _launch(self, made: _Launchable, builder: Any) -> None:
-        grid = [evaluate(axis, self.names) for axis in made.launch.grid]
-        if min(grid) <= 0:
-            return
-        grid += [1] * (3 - len(grid))
+    def launch(self, launch: Launch, grid: Grid) -> None:
+        made = self.launches[id(launch)]
         arguments = {
             name: self._argument(value, kind)
             for name, value, kind in zip(made.names, made.bound.values, made.bound.types, strict=True)
         }
-        builder.set_grid_dim(*grid)
+        self.builder.set_grid_dim(*grid)
         for x, y, z in _programs(grid, backwards=self.backwards):
-            builder.set_grid_idx(x, y, z)
+            self.builder.set_grid_idx(x, y, z)
             made.function(**arguments)
-        self._check_scratch(made.launch)
+        self._check_scratch(launch)
 
     def _argument(self, value: Any, kind: str) -> Any:
         if kind == "constexpr":
@@ -130,8 +110,7 @@ class _Run:
         return _scalar(evaluate(value, self.names)) if kind == "i64" else _pointer(self.addresses[value.id], kind)
 
     def _check_scratch(self, launch: Launch) -> None:
-        for name, memory, at in self.scratch:
-            end = at + self.names[f"{name} bytes"]
+        for name, memory, at, end in self.scratch:
             if (memory[at - _ROOM : at] != _POISON).any() or (memory[end:] != _POISON).any():
                 raise IndexError(f"line {launch.line}: {launch.function} writes outside of scratch {name}")
 
@@ -153,7 +132,8 @@ def _pointer(address: int, kind: str) -> Any:
     from triton.runtime.interpreter import TensorHandle
 
     pointer = tl.str_to_ty(kind, None)
-    return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), pointer), pointer)
+    bits = address & (1 << 64) - 1  # a tensor without elements may lie anywhere, below 0 too
+    return tl.tensor(TensorHandle(np.array([bits], dtype=np.uint64), pointer), pointer)
 
 
 def _cause(failure: BaseException, path: str) -> str:

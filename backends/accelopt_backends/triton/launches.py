@@ -8,9 +8,9 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from accelopt_backends.triton.device_code import Found, dotted, named_badly
 from accelopt_backends.triton.source import INTERPRETED, Assign, Launch, Leave, Program, Scratch, Step
 from accelopt_backends.triton.stores import stored
+from accelopt_backends.triton.syntax import Found, dotted, named_badly
 
 TUNABLE = re.compile(r"[A-Z][A-Za-z0-9_]{0,39}")
 MOST_TUNABLES = 16

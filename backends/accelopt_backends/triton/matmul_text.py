@@ -20,7 +20,7 @@ def multiplied(a, b, acc, WIDE: tl.constexpr):
     if WIDE:
         acc = tl.dot(a.to({element}).to(tl.float32), b.to({element}).to(tl.float32), acc, input_precision="ieee")
     else:
-        acc = tl.dot(a.to({element}), b.to({element}), acc)
+        acc = tl.dot(a.to({element}), b.to({element}), acc, input_precision="ieee")
     return acc
 ''',
     "dot f32": '''
@@ -44,7 +44,7 @@ def tile_at(place, tiles_m, tiles_n, GROUP: tl.constexpr):
     first = place // (GROUP * tiles_n) * GROUP
     height = tl.minimum(tiles_m - first, GROUP)
     inside = place % (GROUP * tiles_n)
-    return first + inside % height, inside // height
+    return (first + inside % height).to(tl.int32), (inside // height).to(tl.int32)
 '''
 
 FINISH_ROWS, FINISH_COLUMNS = 16, 128

@@ -174,16 +174,16 @@ def _measure() -> Peaks:
     # One at a time, so that they fit: a buffer far beyond every cache, then one that the last level cache holds.
     memory = _copied(min(1 << 30, int(about.total_memory) // 8))
     cache = _copied(min(16 << 20, max(4 << 20, int(getattr(about, "L2_cache_size", 32 << 20)) // 3)))
-    before = torch.backends.cuda.matmul.allow_tf32
+    before = torch.get_float32_matmul_precision()
     products = {}
     try:
+        torch.set_float32_matmul_precision("highest")
         for kind, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32), ("f64", torch.float64)):
-            torch.backends.cuda.matmul.allow_tf32 = False
             products[kind] = _multiplied(dtype, 8192 if kind in ("bf16", "f16") else 4096)
-        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.set_float32_matmul_precision("high")
         products["tf32"] = _multiplied(torch.float32, 8192)
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        torch.set_float32_matmul_precision(before)
     clock = 1e3 * float(getattr(about, "clock_rate", 1_500_000))  # kHz
     return Peaks(
         memory=memory,

@@ -13,10 +13,12 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from accelopt_backends.base import Refusal
-from accelopt_backends.triton.device_code import Found, Scope, dotted, named_badly, refusals
+from accelopt_backends.triton.device_code import refusals
+from accelopt_backends.triton.device_values import Scope
 from accelopt_backends.triton.extent import SIZE_LIMIT, called_first, characters, excesses, expansions
 from accelopt_backends.triton.launches import misfits
 from accelopt_backends.triton.source import HOST, SourceError, parse
+from accelopt_backends.triton.syntax import Found, dotted, named_badly
 from accelopt_compile.records import KernelSource
 
 MOST = 20
@@ -48,7 +50,7 @@ def _screened(text: str) -> Sequence[Refusal]:
 
 
 def _found(text: str) -> list[Found]:
-    """What is refused; the first group of checks that finds something ends it, as those behind take for granted what it checks."""
+    """What is refused. The first group of checks that finds something ends it: those behind take for granted what it checks."""
     if unreadable := list(characters(text)):
         return unreadable
     try:
@@ -71,6 +73,8 @@ def _found(text: str) -> list[Found]:
     except SourceError as failure:
         return [(failure.line, failure.reason, failure.hint)]
     host = next(f for f in module.body if isinstance(f, ast.FunctionDef) and f.name == HOST)
+    if host.returns is not None or any(a.annotation is not None for a in host.args.kwonlyargs):
+        return [(host.lineno, "an annotation that runs when the file is loaded", "annotate tensors and sizes, nothing else")]
     return list(misfits(program, functions, order, host.lineno))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 
-from accelopt_backends.triton.device_code import dotted
+from accelopt_backends.triton.syntax import dotted
 
 _STORES = ("tl.store", "tl.store_tensor_descriptor")
 _DATA = ("tl.load", "tl.load_tensor_descriptor", "tl.program_id", "tl.num_programs")

@@ -17,10 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.triton import features
-from accelopt_backends.triton.binding import Bound, Unbound, bind, known_at_build, launches, pointer_types, value_at_build
+from accelopt_backends.triton.binding import (
+    Bound,
+    Unbound,
+    bind,
+    known_at_build,
+    launches,
+    parameters_of,
+    pointer_types,
+    value_at_build,
+)
 from accelopt_backends.triton.imported import functions_of, module_of
 from accelopt_backends.triton.source import Launch, Program, SourceError, parse
 from accelopt_backends.triton.targets import MOST_THREADS, Target
+from accelopt_backends.triton.walking import chosen
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
 from accelopt_compile.records import Artifact, KernelSource
 
@@ -62,8 +72,8 @@ def build(source: KernelSource, tunables: Mapping[str, int], workdir: str, targe
         path.write_text(source.text)
     except OSError as failure:
         raise ToolchainFailed(f"the build folder {workdir} cannot be written: {failure}") from failure
-    chosen = source.defaults() | dict(tunables)
-    compiled = [_compiled(path, program, launch, chosen, target) for launch in launches(program, chosen)]
+    settled = chosen(program, tunables)
+    compiled = [_compiled(path, program, launch, settled, target) for launch in launches(program, settled)]
     return Artifact(
         path=str(path),
         source_digest=source.digest,
@@ -159,7 +169,7 @@ def _module(path: Path) -> Any:
 def bound_to(launch: Launch, function: Any, program: Program) -> Bound:
     """The launch's values for the function's parameters. Raises ToolchainFailed."""
     try:
-        return bind(launch, function.fn, pointer_types(program))
+        return bind(launch, parameters_of(function.fn), pointer_types(program))
     except Unbound as fault:
         raise ToolchainFailed(f"the launch of {launch.function} does not fit it", diagnosis=str(fault)) from fault
 

@@ -14,13 +14,13 @@ from accelopt_backends.triton.source import Launch
 _ACCESSES = ("load", "store", "make_block_ptr", "make_tensor_descriptor")
 
 
-def readings(text: str, launch: Launch, memory: Mapping[str, tuple[int, int]]) -> list[tuple[str, int, int]]:
-    """(name, bytes, times) of each tensor and scratch memory that the launch hands over; `memory` holds (bytes, item bytes)."""
+def readings(text: str, launch: Launch, memory: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    """(name, bytes, times) of each tensor and scratch memory that the launch hands over; `memory` holds their bytes."""
     parameters, times = accesses(text).get(launch.function, ((), {}))
     found = []
     for parameter, value in zip(parameters, launch.args, strict=False):
         if isinstance(value, ast.Name) and value.id in memory:
-            found.append((value.id, memory[value.id][0], max(1, times.get(parameter, 1))))
+            found.append((value.id, memory[value.id], max(1, times.get(parameter, 1))))
     return found
 
 

@@ -280,7 +280,7 @@ def test_the_evaluator_tells_right_kernels_from_wrong_ones(tmp_path: Path) -> No
 
     wrong = SOFTMAX.replace("tl.sum(e, axis=0)", "tl.max(e, axis=0)")
     beyond = SOFTMAX.replace("y.to(tl.bfloat16), mask=live", "y.to(tl.bfloat16), mask=cols < 1000")
-    limits = Limits(call_s=60.0, build_s=120.0)
+    limits = Limits(start_s=240.0, call_s=60.0, build_s=120.0)
     with open_evaluator(
         softmax_workload(), {"s0": 6}, backend=Unscreened("sm_90"), threads=1, seed=1, workdir=str(tmp_path), limits=limits
     ) as evaluator:

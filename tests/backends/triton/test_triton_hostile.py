@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from accelopt_backends.triton.screening import screen

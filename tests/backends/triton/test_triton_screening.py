@@ -87,7 +87,8 @@ def joined(a, b):
 def at(base, r, k, STEP: tl.constexpr = 37):
     return base + r * STEP + k, k < STEP
 '''
-    line = "s = tl.associative_scan(v, 0, joined) + tl.reduce(v, axis=0, combine_fn=joined)\np, m = at(out0, r, k)\ntl.store(p, s * LOG2E + LOW, mask=m)"
+    line = "s = tl.associative_scan(v, 0, joined) + tl.reduce(v, axis=0, combine_fn=joined)"
+    line += "\np, m = at(out0, r, k)\ntl.store(p, s * LOG2E + LOW, mask=m)"
     assert [] == reasons(kernel(line, module=module))
 
 

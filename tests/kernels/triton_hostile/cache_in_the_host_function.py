@@ -15,5 +15,5 @@ def kernel(in0, out0, s0, BLOCK: tl.constexpr):
 
 
 def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
-    n = s0 if s0 else "x"
+    n = (s0 if s0 else 'x')
     kernel[(s0,)](in0, out0, s0, BLOCK=64)

@@ -1,7 +1,7 @@
 # attack: the interpreter reads on at the last line that begins with def (G13)
 # workload: strided
 # stage: SCREEN
-# reason: a docstring of several lines
+# reason: a string of several lines
 import triton
 import triton.language as tl
 

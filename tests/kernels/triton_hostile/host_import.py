@@ -16,5 +16,4 @@ def kernel(in0, out0, s0, BLOCK: tl.constexpr):
 
 def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
     import os
-
     kernel[(s0,)](in0, out0, s0, BLOCK=64)

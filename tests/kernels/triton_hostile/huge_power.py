@@ -11,7 +11,7 @@ def kernel(in0, out0, s0, BLOCK: tl.constexpr):
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, BLOCK)
     v = tl.load(in0 + r * 40 + k, mask=k < 37, other=0.0)
-    n = 10**10**10
+    n = 10 ** 10 ** 10
     tl.store(out0 + r * 37 + k, v * 0.5 + 1, mask=k < 37)
 
 

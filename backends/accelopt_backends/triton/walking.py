@@ -1,0 +1,45 @@
+"""Going through a program with the sizes of a call: the one place that knows what its steps mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from accelopt_backends.triton.source import INTERPRETED, POINTERS, Assign, Launch, Leave, Program, Scratch, evaluate
+from accelopt_compile.records import ITEM_BYTES
+
+Grid = tuple[int, int, int]
+
+
+def chosen(program: Program, tunables: Mapping[str, int]) -> dict[str, int]:
+    """`tunables`, the others at their defaults."""
+    return {name: values[0] for name, values in program.tunables.items()} | dict(tunables)
+
+
+def known(program: Program, tunables: Mapping[str, int], sizes: Sequence[int], *, interpreted: bool) -> dict[str, int]:
+    """The integers that a call starts with: tunables, and `sizes` in the order of the program's symbols."""
+    return chosen(program, tunables) | dict(zip(program.symbols, sizes, strict=True)) | {INTERPRETED: int(interpreted)}
+
+
+def walk(
+    program: Program,
+    names: dict[str, int],
+    *,
+    allocate: Callable[[Scratch, int], None],
+    launch: Callable[[Launch, Grid], None],
+) -> int:
+    """Every step in turn; the status of the call. `names` gets each integer as it is known; `allocate` is told the bytes of
+    scratch memory, `launch` each grid that is not empty. Raises ZeroDivisionError, and KeyError for arithmetic on a pointer."""
+    for step in program.steps:
+        match step:
+            case Assign():
+                names[step.name] = evaluate(step.value, names)
+            case Scratch():
+                allocate(step, max(0, evaluate(step.elements, names)) * ITEM_BYTES[POINTERS[step.dtype]])
+            case Leave():
+                if evaluate(step.condition, names):
+                    return step.status
+            case Launch():
+                x, y, z = (*(evaluate(axis, names) for axis in step.grid), 1, 1)[:3]
+                if min(x, y, z) > 0:
+                    launch(step, (x, y, z))
+    return 0

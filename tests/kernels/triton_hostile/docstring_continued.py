@@ -1,0 +1,20 @@
+# attack: a string of one line that stands on two: the interpreter reads on at the last line that begins with def (G13)
+# workload: strided
+# stage: SCREEN
+# reason: a string of several lines
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(in0, out0, s0, BLOCK: tl.constexpr):
+    "one line to the parser \
+def kernel(in0, out0, s0, BLOCK, x=print('another program')):  #"
+    r = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, BLOCK)
+    v = tl.load(in0 + r * 40 + k, mask=k < 37, other=0.0)
+    tl.store(out0 + r * 37 + k, v * 0.5 + 1, mask=k < 37)
+
+
+def accelopt_kernel(in0: "*fp32", out0: "*fp32", s0: "i64"):
+    kernel[(s0,)](in0, out0, s0, BLOCK=64)
