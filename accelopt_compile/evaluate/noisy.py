@@ -174,7 +174,7 @@ def _for_every_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 def _of_groups(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """A gradient for every query head, summed over those that share a head of `x`."""
-    return grad if grad.shape == x.shape else grad.reshape(x.shape[0], x.shape[1], -1, *x.shape[2:]).sum(2)
+    return grad if grad.shape == x.shape else grad.reshape(*x.shape[:2], grad.shape[1] // x.shape[1], *x.shape[2:]).sum(2)
 
 
 class _Watching(Interpreter):
