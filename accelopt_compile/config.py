@@ -88,7 +88,8 @@ class Settings:
     @property
     def rewrite_key(self) -> tuple[str, ...]:
         """The settings that change which regions a compiled graph has replaced, as text (part of Inductor's cache key)."""
-        return (self.backend, self.target, str(self.min_speedup), str(self.max_regions))
+        target = (self.target,) if self.target else ()
+        return (self.backend, *target, str(self.min_speedup), str(self.max_regions))
 
 
 _FIELDS = {f.name: f for f in fields(Settings)}

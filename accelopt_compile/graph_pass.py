@@ -51,7 +51,7 @@ def code_version() -> str:
 
 
 def signature_of(region: Region, *, device: str = "cpu") -> Signed | str:
-    """The region in canonical form, or why it has none. Kernels are for one type of device: no other's pointers reach one."""
+    """The region in canonical form, or why it has none. Kernels are for one device type: no pointer of another reaches one."""
     devices = {v.device.type for n in (*region.inputs, *region.outputs) for v in values(n) if isinstance(v, torch.Tensor)}
     if devices - {device}:
         return f"tensors on {', '.join(sorted(devices))}; kernels are for the {device.upper()}"
@@ -86,7 +86,7 @@ class AccelOptPass(CustomGraphPass):
             return
         for region, signed, winner in hits:
             try:
-                replace_region(graph, region, signed, functools.partial(_call, region, signed, winner.key))
+                replace_region(graph, region, signed, functools.partial(call_kernel, region, signed, winner.key))
             except Exception as failure:  # guards the user's program: this region stays with Inductor
                 self._step_aside(f"while replacing {region.name}", failure)
                 continue
@@ -132,7 +132,7 @@ class AccelOptPass(CustomGraphPass):
         count("problem")
 
 
-def _call(
+def call_kernel(
     region: Region, signed: Signed, key: str, graph: Graph, inputs: Sequence[Node], sizes: Sequence[int | Node]
 ) -> Node | Sequence[Node]:
     """The operator's call, and what picks its outputs where there are several."""

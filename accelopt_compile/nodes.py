@@ -311,6 +311,11 @@ def overload(op: str) -> torch._ops.OpOverload:
     return found
 
 
+def is_free(op: str) -> bool:
+    """Whether a call named as in a workload is a view or a constant."""
+    return op.rpartition(".")[0] in _VIEW | _CONST
+
+
 def is_pointwise(op: str) -> bool:
     """Whether a call named as in a workload computes each element of its result from those at the same place."""
     return op.rpartition(".")[0] in _POINTWISE or torch.Tag.pointwise in overload(op).tags

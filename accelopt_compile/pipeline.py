@@ -11,7 +11,7 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,13 +26,14 @@ from accelopt_compile import outcomes, proving, winners
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.fingerprint import graph_digest
-from accelopt_compile.graph_pass import Choice
+from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
 from accelopt_compile.outcomes import CompileReport, RegionReport
 from accelopt_compile.records import Record, bucket_distance, sha256_text
 from accelopt_compile.search.budget import Budget, allot
 from accelopt_compile.sites import Site, document, from_document, sites_of
 from accelopt_compile.tuning import Bench, candidates_text, tune
+from accelopt_compile.whole_graph import check, reserve_s
 from accelopt_compile.winners import Winner, winner_of
 from accelopt_compile.wording import operators, plural, said_once
 
@@ -52,6 +53,9 @@ NEGLIGIBLE = 0.01
 PREPARED = 16
 PREPARE_SHARE = 0.4
 """At most so many baselines, and such a share of the budget, before the first search."""
+
+CHECKED = "checked"
+"""Where a graph's document keeps what the check of the whole graph found."""
 
 HIT_DISTANCE = 2.0
 """A record serves sizes within a factor of 4 of those it was measured at (log2)."""
@@ -76,6 +80,7 @@ class Decided:
     seen: set[Choice] = field(default_factory=set)
     searched: int = 0
     total_s: float = 0.0  # what the sites of the graph could gain together
+    remaining_s: float = 0.0  # of the budget, for the check of the whole graph
 
     def worthwhile(self, site: Site) -> bool:
         """Whether a search on the site could make a difference to the graph."""
@@ -89,6 +94,18 @@ class Decided:
         self.reports.append(report)
         self.seen.add(site.choice)
         outcomes.announce(report, len(self.reports))
+
+    def drop(self, reasons: Mapping[Choice, str]) -> None:
+        """Leave these sites to Inductor after all, and say why."""
+        for number, report in enumerate(self.reports, 1):
+            reason = reasons.get(choice(report.workload, report.binding))
+            if reason is None or report.outcome not in ("HIT", "TUNED"):
+                continue
+            self.reports[number - 1] = left = replace(report, outcome="BASELINE", reason=reason, speedup=0.0)
+            outcomes.count(report.outcome.lower(), -1)
+            outcomes.announce(left, number)
+        for dropped in reasons:
+            self.winners.pop(dropped, None)
 
 
 AUTOMATIC = ("cpp",)
@@ -137,17 +154,21 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
     started = time.monotonic()
     bench = bench_for(settings)
-    budget = bench.backend.gemm_budget
-    digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *((f"products {budget}",) if budget else ())))
-    known = from_document(bench.store.graph(digest))
+    products = bench.backend.gemm_budget
+    digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *((f"products {products}",) if products else ())))
+    stored = bench.store.graph(digest)
+    known = from_document(stored)
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
 
         warm()  # its imports take seconds; meanwhile the graph is captured
-    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=budget)
+    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=products)
     if known is None:
-        bench.store.put_graph(digest, document(sites, refused))
-    decided = decide(sites, bench)
+        bench.store.put_graph(digest, document(sites, refused))  # before the searches, which may be ended by force
+    decided, verdicts = decide(sites, bench), {} if known is None or stored is None else stored.get(CHECKED, {})
+    checked = _checked(sites, decided, bench, verdicts)
+    if checked != verdicts:
+        bench.store.put_graph(digest, {**document(sites, refused), CHECKED: checked})
     for winner in decided.winners.values():
         winners.adopt(winner, store=bench.store, backend=bench.backend)
     report = CompileReport(
@@ -162,6 +183,19 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     return Plan(winners=decided.winners, report=report, store=bench.store, backend=bench.backend)
 
 
+def _checked(sites: Sequence[Site], decided: Decided, bench: Bench, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the winners that lose where they stand; what is known of the graph's contexts now."""
+    tuning = bench.settings.mode == "tune" and bench.settings.budget_s > 0
+    try:
+        found = check(sites, decided.winners, bench, known, decided.remaining_s if tuning else 0.0)
+    except Exception as failure:  # guards the user's program: each kernel has won alone
+        log.warning("the whole graph is not checked, kernels are kept: %s: %s", type(failure).__name__, failure)
+        log.debug("%s", traceback.format_exc())
+        return dict(known)
+    decided.drop(found.dropped)
+    return {**known, **found.entries}
+
+
 # ---------------------------------------------------------------- what each site gets
 
 
@@ -169,9 +203,12 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     """The store first; then searches on what is missing, hottest first, within the budget; parts of what got no kernel."""
     decided = Decided(total_s=sum(s.cost for s in sites))
     tuning = bench.settings.mode == "tune"
-    budget = Budget(seconds=bench.settings.budget_s if tuning else 0.0, clock=time.monotonic)
+    budget_s, started = bench.settings.budget_s if tuning else 0.0, time.monotonic()
     unknown = _look_up(sites, bench, decided)
-    if tuning and len(unknown) > 1 and bench.rung == "device":
+    on_device = bench.rung == "device"
+    kept_s = reserve_s((s for s in sites if decided.worthwhile(s)), budget_s) if unknown and tuning and on_device else 0.0
+    budget = Budget(seconds=budget_s - kept_s, clock=time.monotonic)
+    if tuning and len(unknown) > 1 and on_device:
         _prepare(unknown, bench, budget)
     while unknown and tuning and decided.searched < bench.settings.max_regions:
         site, seconds = _hottest(unknown, budget.remaining_s)
@@ -187,6 +224,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         unknown += _look_up([*again, *parts], bench, decided)
     for site in unknown:
         decided.add(site, _miss(site, bench, decided.searched))
+    decided.remaining_s = started + budget_s - time.monotonic()
     return decided
 
 
@@ -283,11 +321,13 @@ def serves(record: Record, bench: Bench) -> bool:
 
 
 def _waiting(site: Site, bench: Bench) -> RegionReport | None:
-    """What is there already for a device that is not here: candidates of this very simulation, at such sizes."""
+    """What is there already for a device that is not here: candidates that this simulation would leave again, at such sizes;
+    what else would ask for a new timing (threads, for one) makes no difference where nothing is timed."""
     found = [
         record
         for _, record in bench.store.candidates(site.workload.digest, bench.target)
-        if bucket_distance(record.binding, site.binding) <= HIT_DISTANCE and reuse(record.environment, bench.environment) == "use"
+        if bucket_distance(record.binding, site.binding) <= HIT_DISTANCE
+        and reuse(record.environment, bench.environment) in ("use", "retime")
     ]
     if not found:
         return None

@@ -1,10 +1,10 @@
 """Regions around matrix products: the products, what is done to their result at once, and what feeds only them.
 
 A cone of products is grown before all others (partition.py). Forwards, its epilogue: the longest run of element-wise calls
-and views, on all of the product's elements or on parts of them side by side, that ends in one value. Two products of one left operand share
-a cone where that run joins them (the gate and the other half of a gated unit); projections that nothing joins stay apart.
-Then backwards, its prologue: what feeds nothing but the product, as long as it does not make the product read much more (a
-norm, a weight that is stored in few bits). A product with neither is left to the library.
+and views, on all of the product's elements or on parts of them side by side, that ends in one value. Two products of one
+left operand share a cone where that run joins them (the gate and the other half of a gated unit); projections that nothing
+joins stay apart. Then backwards, its prologue: what feeds nothing but the product, as long as it does not make the
+product read much more (a norm, a weight that is stored in few bits). A product with neither is left to the library.
 """
 
 from __future__ import annotations

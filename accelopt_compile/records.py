@@ -193,7 +193,7 @@ class Workload:
                     )
                     for op, args, kwargs, outs in data["nodes"]
                 ),
-                outputs=tuple(_ref_from(r) for r in data["outputs"]),
+                outputs=tuple(ref_from(r) for r in data["outputs"]),
                 output_specs=tuple(_spec_from(s) for s in data["output_specs"]),
                 symbols=tuple(str(s) for s in data["symbols"]),
                 numerics=tuple(sorted((str(k), str(v)) for k, v in data["numerics"].items())),
@@ -260,7 +260,8 @@ def _op_name(op: Any) -> str:
     return op
 
 
-def _ref_from(text: str) -> Ref:
+def ref_from(text: str) -> Ref:
+    """Inverse of `str(ref)`. Raises InvalidRecord."""
     match = _REF.fullmatch(text)
     if match is None:
         raise InvalidRecord(f"{text!r} is not a reference")
@@ -293,7 +294,7 @@ def _arg_from(data: Any) -> Arg:
             raise InvalidRecord(f"{data!r} is not an argument")
         match kind:
             case "ref":
-                return _ref_from(value)
+                return ref_from(value)
             case "sym":
                 return SymbolArg(_dims_from([str(value)])[0])  # type: ignore[arg-type]
             case "dtype":

@@ -13,6 +13,7 @@ from torch.fx import GraphModule
 
 from accelopt_compile.attention import settle_seeds
 from accelopt_compile.capture import capture
+from accelopt_compile.context import Surroundings
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.foreach import expand
 from accelopt_compile.graph_pass import Choice, choice, signature_of
@@ -30,10 +31,14 @@ UNREACHED = 0.25
 runs now does not reach the roofline."""
 
 
+_Place = tuple[Surroundings, Region, Mapping[Region, Signed]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """A distinct region of the graph: a workload at a binding. `cost` ranks it (seconds that a kernel might save);
-    `parts` are the sites that it was merged of, which take its place where it gets no kernel."""
+    `parts` are the sites that it was merged of, which take its place where it gets no kernel. `context` is what surrounds it
+    where it stands (`context.Context`, as JSON); None where Inductor can fuse nothing with it."""
 
     workload: Workload
     binding: Mapping[str, int]
@@ -41,6 +46,7 @@ class Site:
     count: int
     cost: float
     parts: tuple[Site, ...] = ()
+    context: Mapping[str, Any] | None = None
 
     @property
     def choice(self) -> Choice:
@@ -53,6 +59,7 @@ def sites_of(
     """The distinct regions on `device` ("cpu", "cuda") of all graphs that Inductor would compile for `gm`, hottest first; and
     how many nodes no region holds, by reason."""
     found: dict[Choice, Site] = {}
+    places: dict[Choice, list[_Place]] = {}
     refused: Counter[str] = Counter()
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
@@ -62,21 +69,48 @@ def sites_of(
         whole = [(region, signature_of(region, device=device)) for region in parts.regions]
         updates = updates_of(whole)
         bindings = pooled(updates.values())
+        around, signatures = Surroundings(captured.graph, parts.regions), _signatures(whole)
         for region, signed in whole:
             site = _update_site(updates[region], bindings) if region in updates else _site(region, signed, device)
             if isinstance(site, str):
                 refused[site] += len(region.nodes)
                 continue
+            if region not in updates:
+                places.setdefault(site.choice, []).append((around, region, signatures))
             before = found.get(site.choice)
             if before is not None:
                 site = replace(site, count=before.count + 1, cost=before.cost + site.cost)
             found[site.choice] = site
-    return sorted(found.values(), key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
+    sites = [replace(site, context=_context(places.get(choice, []))) for choice, site in found.items()]
+    return sorted(sites, key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
+
+
+def _signatures(whole: Sequence[tuple[Region, Signed | str]]) -> dict[Region, Signed]:
+    """The regions that have a signature, and their parts that do."""
+    pending, found = list(whole), dict[Region, Signed]()
+    for region, signed in pending:  # grows while it is walked
+        if isinstance(signed, Signed):
+            found[region] = signed
+        pending.extend((part, signature_of(part)) for part in nested(region))
+    return found
+
+
+def _context(places: Sequence[_Place]) -> dict[str, Any] | None:
+    """The context of a region, of the middle one of its occurrences: the first and the last layer of a model are the odd ones."""
+    if not places:
+        return None
+    around, region, signatures = places[len(places) // 2]
+    try:
+        context = around.of(region, signatures)
+    except Exception as failure:  # guards the user's program: a region without a context is a region that is not checked
+        log.warning("what surrounds %s is not known: %s: %s", region.name, type(failure).__name__, str(failure)[:200])
+        return None
+    return None if context is None else context.to_json()
 
 
 def _update_site(update: Update, bindings: Mapping[str, Mapping[str, int]]) -> Site:
     """The site of an in-place update: measured at the elements of all that share its call, at its own share of the cost."""
-    (cost,) = rank([(update.signed, 1)], _machine())
+    (cost,) = rank([(update.signed, 1)], machine())
     workload = update.signed.workload
     return Site(
         workload=workload,
@@ -92,7 +126,7 @@ def _site(region: Region, signed: Signed | str, device: str) -> Site | str:
     if isinstance(signed, str):
         return signed
     parts = [_site(part, signature_of(part, device=device), device) for part in nested(region)]
-    (cost,) = rank([(signed, 1)], _machine())
+    (cost,) = rank([(signed, 1)], machine())
     return Site(
         workload=signed.workload,
         binding=dict(signed.binding),
@@ -103,7 +137,8 @@ def _site(region: Region, signed: Signed | str, device: str) -> Site | str:
     )
 
 
-_machine = functools.cache(measure)
+machine = functools.cache(measure)
+"""What this machine does, measured once a process."""
 
 
 def document(sites: Sequence[Site], refused: Mapping[str, int]) -> dict[str, Any]:
@@ -119,6 +154,7 @@ def _site_json(site: Site) -> dict[str, Any]:
         "count": site.count,
         "cost": f"{site.cost:.6g}",
         "parts": [_site_json(p) for p in site.parts],
+        "context": site.context,
     }
 
 
@@ -130,6 +166,7 @@ def _site_from(data: Any) -> Site:
         count=int(data["count"]),
         cost=float(data["cost"]),
         parts=tuple(_site_from(p) for p in data["parts"]),
+        context=data["context"],
     )
 
 

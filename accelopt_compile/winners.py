@@ -57,28 +57,39 @@ def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
 
 def load(winner: Winner, *, store: Store, backend: Backend) -> kernels.Loaded:
     """Build the kernel unless this machine has built it before, and load it. Raises AccelOptError or OSError."""
+    artifact = built(winner, store=store, backend=backend)
+    try:
+        return loaded(artifact, backend)
+    except OSError as failure:
+        log.warning("%s cannot be loaded (%s); building it again", artifact.path, failure)
+    return loaded(_build(winner, store=store, backend=backend), backend)
+
+
+def built(winner: Winner, *, store: Store, backend: Backend) -> Artifact:
+    """The kernel's file, built unless this machine has built it before. Raises AccelOptError or OSError."""
     record = winner.record
     assert record.source is not None
     kept = store.built(record.target, winner.key)
-    if kept is not None:
-        try:
-            return _loaded(_artifact(kept, record.source, record.tunables), backend)
-        except OSError as failure:
-            log.warning("%s cannot be loaded (%s); building it again", kept, failure)
+    return _build(winner, store=store, backend=backend) if kept is None else _artifact(kept, record.source, record.tunables)
+
+
+def _build(winner: Winner, *, store: Store, backend: Backend) -> Artifact:
+    record = winner.record
+    assert record.source is not None
     refusals = backend.screen(record.source)
     if refusals:
         raise AccelOptError(f"its source is refused: line {refusals[0].line}: {refusals[0].reason}")
     with tempfile.TemporaryDirectory(prefix="accelopt-build-") as workdir:
-        built = backend.build(record.source, record.tunables, workdir)
-        kept = store.put_built(record.target, winner.key, built.path)
-    return _loaded(_artifact(kept, record.source, record.tunables), backend)
+        made = backend.build(record.source, record.tunables, workdir)
+        kept = store.put_built(record.target, winner.key, made.path)
+    return _artifact(kept, record.source, record.tunables)
 
 
 def _artifact(path: Path, source: KernelSource, tunables: Mapping[str, int]) -> Artifact:
     return Artifact(path=str(path), source_digest=source.digest, tunables=tunables)
 
 
-def _loaded(artifact: Artifact, backend: Backend) -> kernels.Loaded:
+def loaded(artifact: Artifact, backend: Backend) -> kernels.Loaded:
     """By the C entry point where the file has one, so that no Python stands between the graph and the kernel."""
     try:
         address, library = native.c_function(artifact.path)

@@ -18,7 +18,16 @@ from accelopt_compile.evaluate.families import EXPONENTS, NONFINITE
 from accelopt_compile.evaluate.inputs import MASKING, Role, make_inputs, roles
 from accelopt_compile.evaluate.noisy import UNIT, Moves, overflows, sensitivity
 from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
-from accelopt_compile.evaluate.tolerance import Allowance, allow, input_steps, nan_allowed, reduced_elements, rounds_to_half
+from accelopt_compile.evaluate.tolerance import (
+    ROUNDED_OPERANDS,
+    Allowance,
+    allow,
+    input_steps,
+    nan_allowed,
+    reduced_elements,
+    rounds_operands,
+    rounds_to_half,
+)
 from accelopt_compile.records import Node, Ref, Workload
 
 CACHE_BYTES = 1 << 30
@@ -117,6 +126,7 @@ class Answers:
         moved_low = (
             sensitivity(golden, inputs, answers, probes=probes, low=True, seed=case.seed) if self._low else [None] * len(moved)
         )
+        rounded = ROUNDED_OPERANDS if rounds_operands(self._workload) else 1.0
         expected: list[Expected] = []
         for k, (r, g, s, low) in enumerate(zip(results, answers, moved, moved_low, strict=True)):
             if k in self._picks:
@@ -127,7 +137,7 @@ class Answers:
                 golden_too = right if r.is_floating_point() else g.contiguous()
                 expected.append(Exact(eager=right, golden=golden_too, signed=self._exact.get(k, False)))
                 continue
-            allowance = allow(g, r, s, low, reduced, equal_terms=equal_terms)
+            allowance = allow(g, r, s, low, reduced, equal_terms=equal_terms, rounded=rounded)
             if case.family in NONFINITE:
                 allowance = replace(allowance, nan=nan_allowed(self._workload))
             if _ill_conditioned(allowance):

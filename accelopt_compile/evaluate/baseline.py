@@ -74,16 +74,19 @@ class Baselines:
                 return self._compile()
 
     def _compile(self) -> Run:
-        import torch._inductor.config as config
-        from torch._inductor.compile_fx import compile_fx_inner
-
-        with FakeTensorMode():
-            fakes = _inputs(self._workload, self._binding)
         module = timed_module(self._workload, self._binding, in_place=True)
-        with torch.no_grad(), config.patch(size_asserts=False, alignment_asserts=False, compile_threads=1):
-            compiled: Any = compile_fx_inner(module, fakes)
-        run: Run = compiled.current_callable
-        return run
+        return compiled_with_inductor(module, fake_inputs(self._workload, self._binding))
+
+
+def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Run:
+    """Inductor's function for a module of ATen calls. Raises what Inductor raises."""
+    import torch._inductor.config as config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    with torch.no_grad(), config.patch(size_asserts=False, alignment_asserts=False, compile_threads=1):
+        compiled: Any = compile_fx_inner(module, fakes)
+    run: Run = compiled.current_callable
+    return run
 
 
 def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False) -> GraphModule:
@@ -121,8 +124,13 @@ def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False
     return module
 
 
+def fake_inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
+    """Tensors of the inputs' shapes and strides, without memory."""
+    with FakeTensorMode():
+        return _inputs(workload, binding)
+
+
 def _inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
-    """Tensors of the inputs' shapes and strides; inside a FakeTensorMode, without memory."""
     return [
         torch.empty_strided(workload.bound_shape(s, binding), workload.bound_strides(s, binding), dtype=DTYPES[s.dtype])
         for s in workload.inputs

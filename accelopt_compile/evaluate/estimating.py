@@ -43,12 +43,11 @@ def estimated(backend: Backend, artifact: Artifact, workload: Workload, binding:
 
 
 def unfused_us(backend: Backend, workload: Workload, binding: Mapping[str, int], threads: int) -> float:
-    """Microseconds of the region's operators one after another, each at its own roofline; without what launching them costs,
-    so rather too little than too much."""
+    """Microseconds of the region's operators one after another, each launched and at its own roofline: the least that a region
+    without fusion could take on the device."""
     alone = [node_alone(workload, number) for number, node in enumerate(workload.nodes) if not _moves_nothing(node)]
-    if not alone:
-        return 1e6 * backend.roofline(workload, binding, threads).seconds
-    return 1e6 * sum(backend.roofline(one, binding, threads).seconds for one in alone)
+    bounds = [backend.roofline(one, binding, threads) for one in alone or [workload]]
+    return 1e6 * sum(bound.seconds + bound.launch_s for bound in bounds)
 
 
 def node_alone(workload: Workload, number: int) -> Workload:

@@ -157,7 +157,7 @@ class Noisy(Interpreter):
     def _scores(
         self, q: torch.Tensor, k: torch.Tensor, causal: bool, attn_mask: torch.Tensor | None, scale: float | None
     ) -> torch.Tensor:
-        scores = self._moved(q @ k.transpose(-1, -2), torch.float32, 1 + math.sqrt(q.shape[-1]) / 2)
+        scores: torch.Tensor = self._moved(q @ k.transpose(-1, -2), torch.float32, 1 + math.sqrt(q.shape[-1]) / 2)
         scores = scores * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
         if causal:
             keep = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
@@ -174,7 +174,7 @@ def _for_every_head(x: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
 
 def _of_groups(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """A gradient for every query head, summed over those that share a head of `x`."""
-    return grad if grad.shape == x.shape else grad.unflatten(1, (x.shape[1], -1)).sum(2)
+    return grad if grad.shape == x.shape else grad.reshape(*x.shape[:2], grad.shape[1] // x.shape[1], *x.shape[2:]).sum(2)
 
 
 class _Watching(Interpreter):

@@ -17,7 +17,7 @@ from accelopt_compile.records import Workload
 ELEMENTS = 1 << 14
 """Elements of all tensors of a case at most, as far as free sizes can be cut; fixed sizes are what they are."""
 
-WORK = {"quick": 1 << 18, "full": 1 << 20}
+WORK = {"quick": 1 << 18, "full": 1 << 21}
 """Elements times calls after which a trial is left out that repeats a size already met."""
 
 CALLS = 2

@@ -43,10 +43,12 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Roofline:
-    """The least time the device could need: `seconds`, and what binds it ("memory" or "compute")."""
+    """The least time the device could need: `seconds`, and what binds it ("memory" or "compute"). `launch_s` is what starting a
+    kernel costs beside that, where estimates count it."""
 
     seconds: float
     bound: str
+    launch_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

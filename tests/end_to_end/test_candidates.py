@@ -76,15 +76,15 @@ def test_a_search_with_the_built_in_proposer_leaves_candidates_with_provenance()
     here = bench()
     found = searched(here, product_of_three())
     assert found.record is not None
-    assert ("candidate", "simulated", "estimated") == (
-        found.record.outcome, found.record.rung, found.record.timing and found.record.timing.basis,
-    )  # fmt: skip
+    assert ("candidate", "simulated") == (found.record.outcome, found.record.rung)
+    assert found.record.timing is not None
+    assert "estimated" == found.record.timing.basis
     assert f"3 kernels proven in simulation for {TARGET}; `accelopt cache promote` on that device decides" == found.reason
     kept = candidates(here)
     assert 3 == found.candidates == len(kept) == len({record.source and record.source.text for record in kept})
     for record in kept:
         assert record.errors is not None
-        assert record.errors.cases > 20
+        assert record.errors.cases > 15
         assert "builtin" == record.provenance["proposer"]
         assert {"checked_at", "features", "walls"} <= set(record.provenance)
         assert dict(here.environment) == dict(record.environment)
@@ -140,9 +140,8 @@ def test_a_device_on_which_nothing_is_faster_keeps_its_baseline(
     assert "baseline" == region["outcome"]
     assert "1.03 must be below it" in region["reason"]
     (kept,) = [record for record in candidates(bench()) if record.outcome == "baseline"]
-    assert ("device", region["candidates"]) == (kept.rung, sorted(kept.provenance["promoted"]["candidates"])) or sorted(
-        region["candidates"]
-    ) == sorted(kept.provenance["promoted"]["candidates"])
+    assert "device" == kept.rung
+    assert sorted(region["candidates"]) == kept.provenance["promoted"]["candidates"]
 
 
 def test_a_candidate_that_is_wrong_on_the_device_is_withdrawn(

@@ -15,7 +15,7 @@ from accelopt_compile.report.lineage import Step, Variant
 from accelopt_compile.report.model import Report, report_of
 from accelopt_compile.report.reading import read_run
 from accelopt_compile.report.render import render
-from accelopt_compile.report.wording import dollars_text, endpoint_text, seconds_text, tokens_text, visible
+from accelopt_compile.report.wording import dollars_text, endpoint_text, seconds_text, status_text, tokens_text, visible
 from tests.report.runs import HOSTILE, killed, large, searched, small
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -139,3 +139,24 @@ def test_words_for_numbers() -> None:
     assert [0.0, 0.25, 0.5, 0.75, 1.0] == ticks(0, 1, 4) and [0, 200, 400] == ticks(0, 458, 4)
     assert "https://host:8000/v1" == endpoint_text("https://user:secret@host:8000/v1?key=secret")
     assert "a\n\tb<U+200B><U+D800>" == visible("a\r\n\tb\u200b\ud800")
+
+
+def test_a_page_of_estimates_calls_every_speedup_one(tmp_path: Path) -> None:
+    """In the headline, the tiles, the steps and the charts; nothing has an interval, which only a measurement has."""
+    from tests.search.test_estimates import world
+
+    store = Store.open(tmp_path / "store")
+    report = report_of(read_run(searched(store, world(), settings={"estimated": True})))
+    page = render(report)
+    assert "estimated" == report.basis
+    assert "nothing was timed, and no kernel is launched" in page
+    assert "best estimated speedup so far" in page
+    assert "95 %" not in page
+    bare = re.findall(r".{30}(?<!estimated )(?<![\d.])\d+\.\d{2,3}x", page)
+    assert [] == [found for found in bare if "roofline" not in found]
+
+
+def test_a_status_says_estimated() -> None:
+    """What `runs ls` shows."""
+    assert "candidate, estimated 1.42x" == status_text("candidate", 1.42, "estimated")
+    assert "winner 1.42x" == status_text("winner", 1.42)

@@ -1,5 +1,5 @@
-"""What a forked child becomes: a referee, a builder, a runner, a tracer or a nursery. Requests and answers are JSON lines over
-one socket; standard output is only captured. A builder or runner may die at any time: a candidate's crash is its crash."""
+"""What a forked child becomes: a referee, a builder, a runner, a tracer, a nursery or scales. Requests and answers are JSON lines
+over one socket; standard output is only captured. A builder or runner may die at any time: a candidate's crash is its crash."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def enter(request: Mapping[str, Any], descriptors: list[int], baselines: Any = N
 
             walls = raise_walls("runner", limits, readable=request["readable"], writable=())
             serve(Channel(channel), lambda message: {**tracer.answer(message), "walls": walls})
+        case "scales":
+            from accelopt_compile.evaluate.in_context import Scales
+
+            limit(limits)
+            serve(Channel(channel), Scales().answer)
         case "nursery":
             from accelopt_compile.evaluate.sandbox import nursery
 

@@ -22,14 +22,16 @@ from accelopt_compile.evaluate.sandbox.channel import MESSAGE_BYTES
 from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.surroundings import child_environment
 
+FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+
 
 class ChildFailed(Exception):
-    """The child did not answer. `timed_out` tells a hang from a death; `what` is for people; `output` is the tail of what
-    it printed."""
+    """The child did not answer. `timed_out` tells a hang from a death; `faulted`, that it died of what it ran and was not
+    killed; `what` is for people; `output` is the tail of what it printed."""
 
-    def __init__(self, what: str, *, timed_out: bool, output: str) -> None:
+    def __init__(self, what: str, *, timed_out: bool, output: str, faulted: bool = False) -> None:
         super().__init__(what)
-        self.what, self.timed_out, self.output = what, timed_out, output
+        self.what, self.timed_out, self.output, self.faulted = what, timed_out, output, faulted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +39,7 @@ class Birth:
     """What a child is to become. `readable` and `writable` are folders that its walls leave open to it; `arena` is the
     descriptor of the memory that it shares with others, -1 for none."""
 
-    role: Literal["referee", "builder", "runner", "tracer", "nursery"]
+    role: Literal["referee", "builder", "runner", "tracer", "nursery", "scales"]
     scratch: str
     limits: Limits
     inductor_cache: str
@@ -161,9 +163,11 @@ class Child:
             if not timed_out and self._printed <= self._limits.flood_bytes:
                 self._take_output()
         self.alive = False
-        status = self._closer()
-        what = what or _describe(status if isinstance(status, int) else 0, self._role)
-        raise ChildFailed(what, timed_out=timed_out, output=self._output.decode(errors="replace")[-4000:])
+        ended = self._closer()
+        status = ended if isinstance(ended, int) else 0
+        output = self._output.decode(errors="replace")[-4000:]
+        what = what or _describe(status, self._role)
+        raise ChildFailed(what, timed_out=timed_out, output=output, faulted=not timed_out and _faulted(status))
 
 
 def _describe(status: int, role: str) -> str:
@@ -176,6 +180,11 @@ def _describe(status: int, role: str) -> str:
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
         return f"{crashed} ({name})"
     return f"{ended} (exit code {os.waitstatus_to_exitcode(status)})"
+
+
+def _faulted(status: int) -> bool:
+    """Whether a signal ended a process that nobody sent it."""
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) in FAULTS
 
 
 class _Process:

@@ -35,7 +35,8 @@ class Val:
     """One value. `kind`: input, const, iota, point, reduce, scan, reshape, permute, expand, slice, cat, lookup, product.
 
     `dims` holds, per dimension, the atoms it is made of (outer first; none for size 1). `data` is the kind's own:
-    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: dim; product: atoms of what is summed over; const: the number.
+    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: dim; product: atoms of what is
+    summed over; const: the number.
     """
 
     id: int

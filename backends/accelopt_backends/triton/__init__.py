@@ -156,10 +156,7 @@ def _holds(source: KernelSource, tunables: Mapping[str, int], target: targets.Ta
     """Whether a generated kernel with these numbers fits a program's registers and shared memory, as its generator says."""
     if "\nBLOCK_D = tl.constexpr(" in source.text:
         return bool(_module("attention").valid(source, tunables, target))
-    matmul = _module("matmul")
-    if matmul.shared_bytes(source, tunables, target) > target.shared_bytes:
-        return False
-    return bool(matmul.valid(source, tunables) and _module("kernel").valid(source, tunables))
+    return bool(_module("matmul").valid(source, tunables, target) and _module("kernel").valid(source, tunables))
 
 
 def _module(name: str) -> Any:

@@ -19,6 +19,7 @@ from accelopt_compile.records import KernelSource, Workload
 
 _FEW_ROWS = 64
 _MANY_ROWS = 1024
+_NARROW = re.compile(r"return x\.to\(tl\.b?float16\)")
 _OURS = re.compile(r"^def (?:attend|key_gradients|query_gradients)\(", re.MULTILINE)
 
 
@@ -67,7 +68,7 @@ def valid(source: KernelSource, tunables: Mapping[str, int], target: Target | No
         return True
     t = {**source.defaults(), **tunables}
     device = target or TARGETS["triton-cuda-sm_90"]
-    dim, item = _constant(source.text, "BLOCK_D"), 4 if "*fp32" in source.text.split("def accelopt_kernel", 1)[1][:40] else 2
+    dim, item = _constant(source.text, "BLOCK_D"), 2 if _NARROW.search(source.text) else 4
     threads = t["WARPS"] * device.warp
     # The cuda pipeline holds one buffer a stage; the hip one keeps one of them in registers.
     stages = max(1, t["STAGES"] - (device.kind == "hip"))

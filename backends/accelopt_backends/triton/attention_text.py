@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from accelopt_backends.loops.attention_problem import Problem
-from accelopt_backends.triton.attention_mask import bounds, seen
+from accelopt_backends.triton.attention_mask import seen
 from accelopt_backends.triton.source import POINTERS
 from accelopt_compile.records import Workload
 
@@ -65,11 +65,10 @@ def names_of(workload: Workload, problem: Problem, split: bool) -> Names:
         return f"in{number}" if number < inputs else f"out{number - inputs}"
 
     tensors = {name: host_name(problem.tensors[name].number) for name in _OPERANDS if name in problem.tensors}
-    flags = {name for name in ("lse", "dq", "dk", "dv") if name in tensors}
+    flags: set[str] = {name for name in ("lse", "dq", "dk", "dv") if name in tensors}
     if problem.made is not None:
         given = seen(problem.made.condition)[1]
         tensors |= {f"given{number}": f"in{number}" for number in given}
-        flags |= {"bounded"} if problem.mask_keeps and bounds(problem.made.condition) else set()
     symbols = set()
     if problem.made is not None:  # its condition is written over the workload's symbols
         symbols = set(re.findall(r"\w+", seen(problem.made.condition)[0])) & set(workload.symbols)
@@ -107,17 +106,15 @@ def _template(name: str) -> str:
 
 def tokens(text: str, workload: Workload, problem: Problem, names: Names) -> str:
     """The device functions with a head of constants, the template's words in capitals replaced."""
-    condition, low_high = "", ""
+    condition = ""
     if problem.made is not None:
         condition = seen(problem.made.condition)[0]
-        low_high = "\n    ".join(bounds(problem.made.condition))
     elif problem.mask == "b8":
         condition = f"({_MASK_LOAD.format(other=0)} != 0)"
     keep = condition if problem.mask_keeps else f"({condition} == 0)"
     words = {
         "LOADED_MASK": f"bias = {_MASK_LOAD.format(other=0.0)}.to(tl.float32)",
         "SEEN": keep,
-        "BOUNDS": low_high,
         "KEY_POINTERS": names.pointers("k", "v", "mask"),
         "MASK_POINTERS": names.pointers("mask"),
         "RESULTS": names.pointers("out", "lse"),

@@ -29,12 +29,28 @@ class Bound:
     types: tuple[str, ...]
 
 
-def bind(launch: Launch, function: Callable[..., object], pointers: Mapping[str, str]) -> Bound:
-    """Each parameter of a device function, as it was written, with what the launch gives it or its default. Raises Unbound."""
-    parameters = inspect.signature(function).parameters
-    names = list(parameters)
-    constexprs = {name for name, p in parameters.items() if "constexpr" in str(p.annotation)}
-    defaults = {name: ast.Constant(p.default) for name, p in parameters.items() if isinstance(p.default, int)}
+@dataclass(frozen=True)
+class Parameters:
+    """What a device function takes: all names in order, those that are constants, and the values of those that have one."""
+
+    names: tuple[str, ...]
+    constexprs: frozenset[str]
+    defaults: Mapping[str, ast.expr]
+
+
+def parameters_of(function: Callable[..., object]) -> Parameters:
+    """The parameters of a device function as it was written."""
+    found = inspect.signature(function).parameters
+    return Parameters(
+        names=tuple(found),
+        constexprs=frozenset(name for name, p in found.items() if "constexpr" in str(p.annotation)),
+        defaults={name: ast.Constant(p.default) for name, p in found.items() if isinstance(p.default, int)},
+    )
+
+
+def bind(launch: Launch, parameters: Parameters, pointers: Mapping[str, str]) -> Bound:
+    """Each parameter of a device function with what the launch gives it, or its default. Raises Unbound."""
+    names, constexprs, defaults = parameters.names, parameters.constexprs, parameters.defaults
     given = dict(zip(names, launch.args, strict=False))
     if len(launch.args) > len(names):
         raise Unbound(
@@ -44,7 +60,7 @@ def bind(launch: Launch, function: Callable[..., object], pointers: Mapping[str,
         if name not in names or name in given:
             raise Unbound(launch.line, f"{launch.function} takes no {name}, or gets it twice", f"it takes {', '.join(names)}")
         given[name] = value
-    given = defaults | given
+    given = dict(defaults) | given
     if absent := [name for name in names if name not in given]:
         raise Unbound(launch.line, f"{launch.function} lacks {', '.join(absent)}", "give a value for every parameter")
     types = []

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from accelopt_backends.base import Kernel
-from accelopt_backends.triton.binding import Bound, bind, pointer_types
+from accelopt_backends.triton.binding import Bound, bind, parameters_of, pointer_types
 from accelopt_backends.triton.imported import module_of
 from accelopt_backends.triton.source import Launch, Program, Scratch, evaluate, parse
 from accelopt_backends.triton.walking import Grid, known, walk
@@ -64,7 +64,7 @@ class _Launchable:
     def __init__(self, launch: Launch, function: Any, program: Program) -> None:
         self.function = function
         self.names = list(inspect.signature(function.fn).parameters)
-        self.bound: Bound = bind(launch, function.fn, pointer_types(program))
+        self.bound: Bound = bind(launch, parameters_of(function.fn), pointer_types(program))
 
 
 class _Run:
@@ -132,7 +132,8 @@ def _pointer(address: int, kind: str) -> Any:
     from triton.runtime.interpreter import TensorHandle
 
     pointer = tl.str_to_ty(kind, None)
-    return tl.tensor(TensorHandle(np.array([address], dtype=np.uint64), pointer), pointer)
+    bits = address & (1 << 64) - 1  # a tensor without elements may lie anywhere, below 0 too
+    return tl.tensor(TensorHandle(np.array([bits], dtype=np.uint64), pointer), pointer)
 
 
 def _cause(failure: BaseException, path: str) -> str:

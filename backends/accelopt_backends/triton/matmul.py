@@ -50,8 +50,9 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     return found
 
 
-def valid(source: KernelSource, tunables: Mapping[str, int]) -> bool:
-    """Whether the tiles can be held in registers, and each program has a share of k. True for other kernels."""
+def valid(source: KernelSource, tunables: Mapping[str, int], target: Target | None = None) -> bool:
+    """Whether the tiles can be held in registers and in the shared memory of `target` (where one is given), and each program
+    has a share of k. True for other kernels."""
     tile = _TILE.search(source.text)
     if tile is None:
         return True
@@ -63,16 +64,16 @@ def valid(source: KernelSource, tunables: Mapping[str, int]) -> bool:
         return False
     if products * bm * bn > MOST_HELD * threads or max(bm, bn) * bk > MOST_HELD * threads:
         return False
+    if target is not None and _shared_bytes(tile, t, target) > target.shared_bytes:
+        return False
     return "SPLIT" not in t or depth == "?" or t["SPLIT"] * bk <= max(int(depth), bk)
 
 
-def shared_bytes(source: KernelSource, tunables: Mapping[str, int], target: Target) -> int:
-    """Shared memory that a program takes at least for the tiles under way; 0 for other kernels."""
-    tile = _TILE.search(source.text)
-    if tile is None or tile[5] == "sum":
+def _shared_bytes(tile: re.Match[str], t: Mapping[str, int], target: Target) -> int:
+    """Shared memory for the tiles under way, at their width in the product: weights that are stored in fewer bits take less."""
+    if tile[5] == "sum":
         return 0
     lefts, rights, item = (int(tile[k]) for k in (2, 3, 4))
-    t = source.defaults() | dict(tunables)
     buffers = max(1, t["STAGES"] - 1) if target.kind == "hip" else t["STAGES"]
     return buffers * item * t["BK"] * (lefts * t["BM"] + rights * t["BN"])
 
@@ -108,6 +109,9 @@ def _layout(workload: Workload, problem: Problem, chosen: Mapping[str, str]) -> 
     rows, columns = problem.size(problem.rows), problem.size(problem.columns)
     sums, split, persistent = chosen["multiply"] == "sum", chosen["k"] == "split", chosen["tiles"] == "persistent"
     wide, products = ITEM[problem.dtype] == 4, len(problem.uses)
+    bm: tuple[int, ...]
+    bn: tuple[int, ...]
+    bk: tuple[int, ...]
     if sums:
         bm, bn, bk = (1, 2, 4, 8), (32, 64, 16, 128), (32, 64, 16, 128)
         wanted = (min(8, next_power(rows.static or 8)), 32, 64)

@@ -202,6 +202,16 @@ class FinishWriter(OperandWriter):
         super().__init__(problem, None, axes)
         self.accumulators = {(use.product.id, use.index): f"acc{k + 1}" for k, use in enumerate(problem.uses)}
 
+    def put(self, base: str, form: Affine, x: Ex, element: str) -> None:
+        """All of a tile, also where it has one row or one column: it is masked there."""
+        self.used.add(base)
+        at = [self.offset(form)]
+        at += [f"{axis.name} * 0" for axis in self.along[1:] if not axis.axes & self.axes_of(form)]
+        tile, mask = self.whole(x), self.mask(ROWS | COLUMNS)
+        name = f"({tile} != 0)" if element == "tl.int1" and x.lane != "b" else tile
+        where = f", mask={mask}" if mask else ""
+        self.outer.append(f"tl.store({base} + {' + '.join(at)}, {name}.to({element}){where})")
+
     def _product(self, val: Val, index: Index) -> Ex:
         return Ex(self.accumulators[val.id, index], "f", ROWS | COLUMNS)
 
@@ -241,9 +251,10 @@ def operand(problem: Problem, use: Use, statistics: Statistics, name: str, *, le
         axes, index = (_batch(problem), k, own), (*use.index[:-2], depth, use.index[-1])
     index = tuple(Affine() if size.is_one else form for form, size in zip(index, val.shape, strict=True))
     w = OperandWriter(problem, statistics if left else None, axes)
-    plain = resolve(graph.sizes, val, index, None, None)[0].kind == "input"
-    tile = w.whole(w.value(val, index))
-    # What stands beyond the end of k must be 0: a prologue makes something else of the 0 that was loaded there.
+    value = w.value(val, index)
+    plain = resolve(graph.sizes, val, index, None, None)[0].kind == "input" and k.axes <= value.axes
+    tile = w.whole(value)
+    # What stands beyond the end of k must be 0: a load's mask made it so, but not for what is computed or the same along k.
     w.outer.append(f"return {tile}" if plain or not masked[1] else f"return tl.where(mk, {tile}, 0.0)")
     what = "left operand, rows by k" if left else "right operand, k by columns"
     return Operand(function=w.function(name, f"A tile of the {what}"), left=left)

@@ -22,7 +22,8 @@ def bound_by(workload: Workload, binding: Binding, peak: Peaks) -> Roofline:
     """`roofline` for these peaks."""
     memory = bytes_touched(workload, binding) / peak.memory
     compute = product_seconds(workload, binding, peak)
-    return Roofline(seconds=max(memory, compute, 1e-7), bound="memory" if memory >= compute else "compute")
+    bound = "memory" if memory >= compute else "compute"
+    return Roofline(seconds=max(memory, compute, 1e-7), bound=bound, launch_s=peak.launch_s)
 
 
 def product_seconds(workload: Workload, binding: Binding, peak: Peaks) -> float:

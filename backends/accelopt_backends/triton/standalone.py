@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from accelopt_backends.base import Standalone
-from accelopt_backends.triton.binding import Bound, Unbound, bind, pointer_types
+from accelopt_backends.triton.binding import Parameters, Unbound, bind, pointer_types
 from accelopt_backends.triton.source import (
     HOST,
     INTERPRETED,
@@ -52,17 +52,20 @@ def _wide_parameters(program: Program, functions: Mapping[str, ast.FunctionDef])
     for step in program.steps:
         if not isinstance(step, Launch):
             continue
-        names, constexprs = _parameters(functions[step.function])
-        bound: Bound = bind(step, names, constexprs, pointers)
-        found |= {(step.function, name) for name, kind in zip(names, bound.types, strict=True) if kind == "i64"}
+        parameters = _parameters(functions[step.function])
+        bound = bind(step, parameters, pointers)
+        found |= {(step.function, name) for name, kind in zip(parameters.names, bound.types, strict=True) if kind == "i64"}
     return found
 
 
-def _parameters(function: ast.FunctionDef) -> tuple[Sequence[str], Sequence[str]]:
-    """(all parameters, those that are constants)."""
-    args = [*function.args.args, *function.args.kwonlyargs]
-    constant = [a.arg for a in args if a.annotation is not None and "constexpr" in ast.unparse(a.annotation)]
-    return [a.arg for a in args], constant
+def _parameters(function: ast.FunctionDef) -> Parameters:
+    args = function.args
+    positional = [*args.posonlyargs, *args.args]
+    defaults = dict(zip([a.arg for a in positional[len(positional) - len(args.defaults) :]], args.defaults, strict=True))
+    defaults |= {a.arg: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d is not None}
+    every = [*positional, *args.kwonlyargs]
+    constant = (a.arg for a in every if a.annotation is not None and "constexpr" in ast.unparse(a.annotation))
+    return Parameters(names=tuple(a.arg for a in every), constexprs=frozenset(constant), defaults=defaults)
 
 
 def _device_lines(text: str, functions: Mapping[str, ast.FunctionDef], wide: set[tuple[str, str]]) -> Iterator[str]:

@@ -17,7 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.triton import features
-from accelopt_backends.triton.binding import Bound, Unbound, bind, known_at_build, launches, pointer_types, value_at_build
+from accelopt_backends.triton.binding import (
+    Bound,
+    Unbound,
+    bind,
+    known_at_build,
+    launches,
+    parameters_of,
+    pointer_types,
+    value_at_build,
+)
 from accelopt_backends.triton.imported import functions_of, module_of
 from accelopt_backends.triton.source import Launch, Program, SourceError, parse
 from accelopt_backends.triton.targets import MOST_THREADS, Target
@@ -160,7 +169,7 @@ def _module(path: Path) -> Any:
 def bound_to(launch: Launch, function: Any, program: Program) -> Bound:
     """The launch's values for the function's parameters. Raises ToolchainFailed."""
     try:
-        return bind(launch, function.fn, pointer_types(program))
+        return bind(launch, parameters_of(function.fn), pointer_types(program))
     except Unbound as fault:
         raise ToolchainFailed(f"the launch of {launch.function} does not fit it", diagnosis=str(fault)) from fault
 

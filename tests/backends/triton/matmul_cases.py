@@ -1,4 +1,4 @@
-"""Workloads around matrix products, cut by our own partitioner, and the evaluator's verdict on their kernels in the interpreter."""
+"""Workloads around matrix products, cut by our own partitioner; the evaluator's verdict on kernels in the interpreter."""
 
 from __future__ import annotations
 

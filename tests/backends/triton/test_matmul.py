@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from accelopt_backends.triton import TritonBackend, matmul
+from accelopt_backends.triton.source import parse
 from accelopt_compile.evaluate.answers import Case
 from accelopt_compile.evaluate.cases import Trial
 from tests.backends.triton.matmul_cases import (
@@ -115,13 +117,15 @@ def test_results_may_be_stored_by_heads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rows", [0, 1, 17])
 def test_any_number_of_rows_is_right(rows: int, tmp_path: Path) -> None:
-    workload, binding = workload_of(lambda x, w, y: y + F.linear(x, w), torch.randn(33, 20), torch.randn(40, 20), torch.randn(33, 40))
+    workload, binding = workload_of(
+        lambda x, w, y: y + F.linear(x, w), torch.randn(33, 20), torch.randn(40, 20), torch.randn(33, 40)
+    )
     assert ["s0"] == list(binding)
     trial = Trial(case=Case((("s0", rows),), "normal", 3), calls=2, probes=4, threads=1)
     assert "" == fault(matmul.render(workload, {}), workload, binding, tmp_path, [trial])
 
 
-@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (17, 0), (0, 8), (63, 17)])
+@pytest.mark.parametrize(("columns", "depth"), [(1, 1), (17, 0), (1, 40), (63, 17)])
 def test_any_number_of_columns_and_terms_is_right(columns: int, depth: int, tmp_path: Path) -> None:
     args = (torch.randn(5, depth), torch.randn(depth, columns), torch.randn(5, columns))
     assert "" == verdict(lambda x, w, y: y + x @ w, *args, folder=tmp_path)
@@ -135,3 +139,17 @@ def test_symbolic_sizes_are_right(tmp_path: Path) -> None:
 def test_what_is_no_product_of_one_shape_is_refused_with_a_reason() -> None:
     workload, _ = workload_of(lambda x, w: F.relu(x @ w), torch.randn(8, 8).double(), torch.randn(8, 8).double())
     assert "f64" in str(TritonBackend().supports(workload))
+
+
+def test_sums_kept_in_half_precision_are_found_out(tmp_path: Path) -> None:
+    """Although what a norm rounds on its way to the product is allowed more."""
+    n, w = torch.randn(2048).bfloat16(), torch.randn(24, 2048).bfloat16()
+    x = torch.randn(2, 9, 2048).bfloat16()
+    workload, binding = workload_of(lambda x, n, w: F.relu(F.linear(rms(x, n), w)), x, n, w)
+    honest = matmul.render(workload, {})
+    right = "right1_tile, acc1, WIDE)"
+    assert honest.text.count(right) == 1
+    text = honest.text.replace(right, f"{right}.to(tl.bfloat16).to(tl.float32)").replace("BK=(32, 16,", "BK=(16, 32,")
+    lower = replace(honest, text=text, tunables=parse(text).tunables)
+    assert "" == fault(honest, workload, binding, tmp_path)
+    assert fault(lower, workload, binding, tmp_path).startswith("numerics")
