@@ -161,6 +161,14 @@ class Run:
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         self.findings = {f.key: f for f in (Finding.from_json(json.loads(line)) for line in lines if line.endswith("}"))}
         self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End the children; what they were at is not a finding."""
+        self._stopped = True
+        for child in list(self._children):
+            child.kill()
 
     def add(self, finding: Finding) -> None:
         with self._lock:
@@ -172,7 +180,7 @@ class Run:
         """All units of one workload; a child that dies or hangs in one costs that unit, and the next child goes on."""
         for _ in range(40):
             doing = self._child(one)
-            if doing is None:
+            if doing is None or self._stopped:
                 break
             name, structure, stage, why = doing
             about = {"workload": name, "family": one.family, "dtype": one.dtype, "structure": structure, "stage": stage}
@@ -191,6 +199,7 @@ class Run:
             [sys.executable, "-m", "benchmarks.check_device_kernels", "--child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, cwd=harness.ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
+        self._children.add(child)
         assert child.stdin is not None
         child.stdin.write(json.dumps(job))
         child.stdin.close()
@@ -209,6 +218,7 @@ class Run:
         finally:
             if child.poll() is None:
                 child.kill()
+            self._children.discard(child)
             status, said = child.wait(), (child.stderr.read() if child.stderr is not None else "")
         if status == 0:
             return None
@@ -275,6 +285,7 @@ def run(given: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt:
         interrupted = True
+        known.stop()
         pool.shutdown(wait=False, cancel_futures=True)
     names = {one.name for one in found}
     counted = summary([f for f in known.findings.values() if f.workload in names])
