@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.triton import features
+from accelopt_backends.triton.arithmetic import SourceError
 from accelopt_backends.triton.binding import (
     Bound,
     Unbound,
@@ -28,7 +29,7 @@ from accelopt_backends.triton.binding import (
     value_at_build,
 )
 from accelopt_backends.triton.imported import functions_of, module_of
-from accelopt_backends.triton.source import Launch, Program, SourceError, parse
+from accelopt_backends.triton.source import Launch, Program, parse
 from accelopt_backends.triton.targets import MOST_THREADS, Target
 from accelopt_backends.triton.walking import chosen
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
