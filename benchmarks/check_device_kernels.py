@@ -309,8 +309,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help="workloads whose name this finds")
     parser.add_argument("--each", type=int, default=1, help="workloads of each kind, family and dtype (0: all)")
-    parser.add_argument("--quick", action="store_true", help="one workload of each family and dtype, two choices")
-    parser.add_argument("--choices", type=int, default=20, help="random choices of tunables, for one workload a family and dtype")
+    parser.add_argument(
+        "--quick", action="store_true", help="one workload of each family and dtype; two choices, if none are asked for"
+    )
+    parser.add_argument(
+        "--choices", type=int, help="random choices of tunables, for one workload a family and dtype (default: 20)"
+    )
     parser.add_argument("--few", type=int, default=2, help="random choices of tunables for the other workloads")
     parser.add_argument("--targets", default=",".join(TARGETS), type=lambda text: tuple(text.split(",")))
     parser.add_argument("--backend", default="triton")
@@ -320,8 +324,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="only the JSON line at the end")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.quick:
-        given.choices = given.few = min(given.choices, 2)
+    if given.choices is None:
+        given.choices = 2 if given.quick else 20
     if given.child:
         job = json.load(sys.stdin)
         skip = {(structure, stage) for structure, stage in job["skip"]}
