@@ -59,7 +59,7 @@ def version() -> str:
 
 def environment() -> dict[str, str]:
     """What a record keeps of the toolchain."""
-    return {"triton": version(), "fp_fusion": "on" if FP_FUSION else "off"}
+    return {"compiler": f"triton {version()}", "flags": f"fp_fusion={'on' if FP_FUSION else 'off'}"}
 
 
 def build(source: KernelSource, tunables: Mapping[str, int], workdir: str, target: Target) -> Artifact:
