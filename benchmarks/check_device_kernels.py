@@ -2,8 +2,8 @@
 
 For each stored workload (device_workloads.py) and each structure of the backend's grammar: built for each target at the declared
 defaults and at random choices of tunables, and verified through the evaluator (in a simulation where the device is not here) in
-the workload's dtype, at the defaults and at one random choice. One workload of each family and dtype gets 20 random
-choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
+the workload's dtype, at the defaults and at one random choice. One workload of each family (in bf16, where there is one) gets
+20 random choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
 
     python -m benchmarks.check_device_kernels --quick
     python -m benchmarks.check_device_kernels --only 'llama.*norm' --jobs 8
@@ -151,6 +151,14 @@ def of_each_family(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
     return list(least.values())
 
 
+def tried_thoroughly(found: Sequence[DeviceWorkload]) -> set[str]:
+    """The names of one workload of each family, the smallest in bf16 where there is one."""
+    least: dict[str, str] = {}
+    for one in sorted(found, key=lambda w: (w.dtype != "bf16", work(w), w.name)):
+        least.setdefault(one.family, one.name)
+    return set(least.values())
+
+
 class Run:
     """What is known so far: read from `state`, added to as children report."""
 
@@ -268,8 +276,7 @@ def run(given: argparse.Namespace) -> int:
     elif given.each:
         found = sample(found, given.each)
     found.sort(key=lambda one: (work(one), one.name))
-    thorough = {one.name for one in of_each_family(found)}
-    known, begin, done = Run(Path(given.state), given, thorough), time.monotonic(), 0
+    known, begin, done = Run(Path(given.state), given, tried_thoroughly(found)), time.monotonic(), 0
     interrupted = False
     pool = ThreadPoolExecutor(given.jobs)
     try:
