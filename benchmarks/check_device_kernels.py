@@ -3,7 +3,7 @@
 For each stored workload (device_workloads.py) and each structure of the backend's grammar: built for each target at the declared
 defaults and at random choices of tunables, and verified through the evaluator (in a simulation where the device is not here) in
 the workload's dtype, at the defaults and at one random choice. One workload of each family (in bf16, where there is one) gets
-20 random choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
+20 random choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two share is made once.
 
     python -m benchmarks.check_device_kernels --quick
     python -m benchmarks.check_device_kernels --only 'llama.*norm' --jobs 8
