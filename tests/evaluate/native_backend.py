@@ -27,6 +27,8 @@ class NativeKernel:
 
 class NativeBackend:
     name = "native"
+    device = "cpu"
+    automatic = False
 
     def probe(self) -> Ready:
         return Ready(target="native", environment={})
