@@ -6,6 +6,7 @@ dtype is raised to float64.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +32,9 @@ def reference_source(workload: Workload, *, dtype64: bool = False) -> str:
     return "\n".join(_Writer(workload, dtype64).lines()) + "\n"
 
 
-def reference(workload: Workload, *, dtype64: bool = False) -> Callable[..., tuple[Any, ...]]:
-    """The compiled reference: takes the tensors, then the sizes in `workload.symbols` order.
+def reference(workload: Workload, *, dtype64: bool = False, device: str = "cpu") -> Callable[..., tuple[Any, ...]]:
+    """The compiled reference: takes the tensors, then the sizes in `workload.symbols` order. `device` is what torch calls the
+    one that the tensors are on.
 
     Raises InvalidRecord for an operator that this version of torch lacks.
     """
@@ -44,6 +46,11 @@ def reference(workload: Workload, *, dtype64: bool = False) -> Callable[..., tup
         overload(node.op)
     namespace: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
     text = reference_source(workload, dtype64=dtype64)
+    if device != "cpu":
+        from accelopt_compile.attention import FORWARD, anywhere
+
+        text = text.replace(f"torch.ops.{FORWARD}.default(", "attention(").replace("device='cpu'", f"device={device!r}")
+        namespace["attention"] = functools.partial(anywhere, sums=True)
     exec(compile(text, f"<reference {workload.digest[:12]}>", "exec"), namespace)
     function: Callable[..., tuple[Any, ...]] = namespace["reference"]
     return function

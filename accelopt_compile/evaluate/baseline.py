@@ -18,6 +18,8 @@ from filelock import FileLock
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 
+from accelopt_compile.evaluate.devices import Device
+from accelopt_compile.evaluate.placing import lowerable, placed
 from accelopt_compile.evaluate.reference import DTYPES, reference_module
 from accelopt_compile.records import Binding, Workload
 
@@ -28,11 +30,12 @@ _TORN = re.compile(r"(/\S+\.so): (?:file too short|invalid ELF header)")
 
 
 class Baselines:
-    """The two baselines of a workload at a binding. Compiles at most once."""
+    """The two baselines of a workload at a binding, on a `device` or the host. Compiles at most once."""
 
-    def __init__(self, workload: Workload, binding: Binding) -> None:
-        self._workload, self._binding = workload, binding
-        self._module = timed_module(workload, binding)
+    def __init__(self, workload: Workload, binding: Binding, device: Device | None = None) -> None:
+        self._workload, self._binding, self._device = workload, binding, device
+        self._where = "cpu" if device is None else device.where
+        self._module = placed(timed_module(workload, binding), self._where)
         self._compiled: Run | None = None
         self._why = ""
 
@@ -53,8 +56,21 @@ class Baselines:
         return self._compiled
 
     def prepare(self) -> dict[str, Any]:
-        """Compile, so that the compiled code is in Inductor's cache folder; whether that worked, and why not."""
-        return {"inductor": self.inductor() is not None, "why": self._why}
+        """Compile, so that the compiled code is in Inductor's cache folder; whether that worked, and why not. For a device it
+        is run once too: Inductor measures then which of its variants is best, and keeps that in the folder."""
+        run = self.inductor()
+        if run is not None and self._device is not None:
+            try:
+                run([self._zeros(x) for x in fake_inputs(self._workload, self._binding)])
+                self._device.synchronize()
+            except RuntimeError as failure:
+                self._compiled, self._why = None, f"{type(failure).__name__}: {failure}"[:500]
+        return {"inductor": self._compiled is not None, "why": self._why}
+
+    def _zeros(self, like: torch.Tensor) -> torch.Tensor:
+        assert self._device is not None
+        made = self._device.empty(like.shape, like.stride(), like.dtype)
+        return made.zero_() if 0 not in made.stride() else made
 
     def _compile_once(self) -> Run:
         """Compile, unless another child is at it: then take what it leaves in Inductor's cache. A library that a killed
@@ -75,7 +91,8 @@ class Baselines:
 
     def _compile(self) -> Run:
         module = timed_module(self._workload, self._binding, in_place=True)
-        return compiled_with_inductor(module, fake_inputs(self._workload, self._binding))
+        fakes = fake_inputs(self._workload, self._binding, self._where)
+        return compiled_with_inductor(lowerable(placed(module, self._where), fakes), fakes)
 
 
 def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Run:
@@ -124,14 +141,12 @@ def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False
     return module
 
 
-def fake_inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
+def fake_inputs(workload: Workload, binding: Binding, where: str = "cpu") -> list[torch.Tensor]:
     """Tensors of the inputs' shapes and strides, without memory."""
     with FakeTensorMode():
-        return _inputs(workload, binding)
+        return _inputs(workload, binding, where)
 
 
-def _inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
-    return [
-        torch.empty_strided(workload.bound_shape(s, binding), workload.bound_strides(s, binding), dtype=DTYPES[s.dtype])
-        for s in workload.inputs
-    ]
+def _inputs(workload: Workload, binding: Binding, where: str = "cpu") -> list[torch.Tensor]:
+    layouts = [(workload.bound_shape(s, binding), workload.bound_strides(s, binding), DTYPES[s.dtype]) for s in workload.inputs]
+    return [torch.empty_strided(shape, strides, dtype=dtype, device=where) for shape, strides, dtype in layouts]

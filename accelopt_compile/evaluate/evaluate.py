@@ -18,7 +18,7 @@ from accelopt_backends.base import Backend, Ready
 from accelopt_backends.registry import address_of
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.builds import Builds
-from accelopt_compile.evaluate.cases import small, trials
+from accelopt_compile.evaluate.cases import on_device, small, trials
 from accelopt_compile.evaluate.clocking import Clocking, Stopped
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.estimating import estimated, unfused_us
@@ -154,6 +154,8 @@ class Evaluator:
                 wanted = simulated_trials(self.workload, self.binding, effort, seeds)
             else:
                 wanted = trials(self.workload, self.binding, effort, seeds, self.threads)
+            if self._crew.attached is not None:
+                wanted = on_device(wanted)
             verified = verify(self._crew, runner, wanted)
             return verified if isinstance(verified, Rejected) else replace(verified, walls=loaded["walls"])
         finally:

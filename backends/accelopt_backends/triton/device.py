@@ -48,7 +48,8 @@ def environment() -> dict[str, str]:
 
 
 _OPENS = (
-    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/kfd", "/dev/dri",
+    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/kfd",
+    "/dev/dri",
 )  # fmt: skip
 _READS = (
     "/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices", "/sys/class/kfd",
