@@ -106,7 +106,7 @@ class Cuda:
     where = "cuda"
 
     def open(self) -> None:
-        torch.cuda.init()
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.zeros(1, device=self.where)  # makes the context
         self.stopwatch()
         torch.cuda.synchronize()
@@ -143,7 +143,8 @@ class CudaStopwatch:
         torch.cuda.synchronize()
         if self.sample_us(call) >= GRAPH_BELOW_US:
             return call
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):
@@ -167,7 +168,7 @@ class CudaStopwatch:
 
     def after_us(self, call: Call, then: Call) -> float:
         """Microseconds of `then` right after `call`, which began on cold caches."""
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         self._flush.zero_()
         call()
         begin.record()

@@ -7,6 +7,7 @@ behind them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,9 +32,13 @@ def serve_runner(channel: Channel, request: Mapping[str, Any], arena: int) -> No
     baselines: list[Baselines] = []
 
     def open_device() -> None:
-        device.open()
-        if request["baseline"] is not None:
-            baselines.append(compiled(request["baseline"], device))
+        try:
+            device.open()
+            if request["baseline"] is not None:
+                baselines.append(compiled(request["baseline"], device))
+        except Exception as failure:  # this process ends then, and the host shows what it printed
+            print(f"the device cannot be used: {type(failure).__name__}: {failure}", file=sys.stderr, flush=True)
+            raise
 
     walls = raise_walls(
         "runner",
@@ -47,8 +52,11 @@ def serve_runner(channel: Channel, request: Mapping[str, Any], arena: int) -> No
 
 
 def compiled(about: Mapping[str, Any], device: Device | None) -> Baselines:
-    """The baselines of {"workload", "binding", "threads"}, compiled here or read from Inductor's cache."""
+    """The baselines of {"workload", "binding", "threads"}, compiled here or read from Inductor's cache. Raises RuntimeError where
+    the second time is unlike the first: eager must not be timed by Inductor's name."""
     torch.set_num_threads(about["threads"])  # Inductor writes the number into its code
     found = Baselines(Workload.from_json(about["workload"]), about["binding"], device)
-    found.prepare()
+    prepared = found.prepare()
+    if not prepared["inductor"]:
+        raise RuntimeError(f"Inductor's baseline is not there any more: {prepared['why']}")
     return found
