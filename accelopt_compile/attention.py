@@ -118,32 +118,3 @@ def _settle(graph: Graph, node: Node, user: Node) -> bool:
         return False
     graph.erase_node(user)
     return True
-
-
-def anywhere(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: torch.Tensor | None = None,
-    scale: float | None = None,
-    sums: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a workload calls attention (`FORWARD`), on any device: the output, and the log-sum-exp (batch, heads, queries), in
-    float32. That one is zeros unless `sums` asks for it: it is only read by a backward, and every device's own is free."""
-    grouped = query.shape[1] != key.shape[1]
-    out = torch.nn.functional.scaled_dot_product_attention(
-        query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, enable_gqa=grouped
-    )
-    if not sums:
-        return out, torch.zeros(query.shape[:3], dtype=torch.float32, device=query.device)
-    many = key.repeat_interleave(query.shape[1] // key.shape[1], 1) if grouped else key
-    scores = (query.float() @ many.float().mT) * (query.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
-        scores = scores.masked_fill(later, float("-inf"))
-    if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, float("-inf")) if attn_mask.dtype == torch.bool else scores + attn_mask
-    return out, scores.logsumexp(-1)

@@ -6,7 +6,6 @@ dtype is raised to float64.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -47,10 +46,12 @@ def reference(workload: Workload, *, dtype64: bool = False, device: str = "cpu")
     namespace: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
     text = reference_source(workload, dtype64=dtype64)
     if device != "cpu":
-        from accelopt_compile.attention import FORWARD, anywhere
+        from accelopt_compile import attention_anywhere
+        from accelopt_compile.attention import BACKWARD, FORWARD
 
-        text = text.replace(f"torch.ops.{FORWARD}.default(", "attention(").replace("device='cpu'", f"device={device!r}")
-        namespace["attention"] = functools.partial(anywhere, sums=True)
+        text = text.replace(f"torch.ops.{FORWARD}.default(", "attention.forward(").replace("device='cpu'", f"device={device!r}")
+        text = text.replace(f"torch.ops.{BACKWARD}.default(", "attention.backward(")
+        namespace["attention"] = attention_anywhere
     exec(compile(text, f"<reference {workload.digest[:12]}>", "exec"), namespace)
     function: Callable[..., tuple[Any, ...]] = namespace["reference"]
     return function

@@ -8,7 +8,10 @@ import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from accelopt_compile.attention import FORWARD, anywhere
+from accelopt_compile.attention import BACKWARD, FORWARD
+from accelopt_compile.attention_anywhere import timed_backward, timed_forward
+
+ATTENTION = {f"{FORWARD}.default": timed_forward, f"{BACKWARD}.default": timed_backward}
 
 
 def placed(module: GraphModule, where: str) -> GraphModule:
@@ -18,15 +21,14 @@ def placed(module: GraphModule, where: str) -> GraphModule:
     for node in module.graph.nodes:
         if isinstance(node.kwargs.get("device"), torch.device):
             node.update_kwarg("device", torch.device(where))
-        if str(node.target) == f"{FORWARD}.default":
-            node.target = anywhere
+        node.target = ATTENTION.get(str(node.target), node.target)
     module.recompile()
     return module
 
 
 def lowerable(module: GraphModule, fakes: Sequence[torch.Tensor]) -> GraphModule:
     """A placed module as ATen calls alone, for Inductor: attention becomes the operator that the device picks for `fakes`."""
-    if all(node.target is not anywhere for node in module.graph.nodes):
+    if all(node.target not in ATTENTION.values() for node in module.graph.nodes):
         return module
     told = module.graph.output_node().meta
     with fakes[0].fake_mode:  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from accelopt_compile.attention import anywhere
+from accelopt_compile import attention_anywhere
 from accelopt_compile.launch import kernels, native, ops
 from accelopt_compile.records import sha256_text
 
@@ -95,4 +95,15 @@ def test_attention_anywhere_is_the_host_s(heads: tuple[int, int], masked: bool) 
     host = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     for causal in (False, True) if not masked else (False,):
         expected = host(q, *many, 0.0, causal, attn_mask=mask, scale=0.3)
-        torch.testing.assert_close(expected, anywhere(q, k, v, 0.0, causal, attn_mask=mask, scale=0.3, sums=True))
+        torch.testing.assert_close(expected, attention_anywhere.forward(q, k, v, 0.0, causal, attn_mask=mask, scale=0.3))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_s_gradients_anywhere_are_the_host_s(causal: bool) -> None:
+    q, k, v, grad = (torch.randn(2, 3, 7, 8) for _ in range(4))
+    out, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(q, k, v, 0.0, causal)
+    host = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+    expected = host(grad, q, k, v, out, sums, 0.0, causal)
+    with torch.no_grad():
+        found = attention_anywhere.backward(grad, q, k, v, out, sums, 0.0, causal)
+    torch.testing.assert_close(expected, found)
