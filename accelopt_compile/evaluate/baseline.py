@@ -69,8 +69,8 @@ class Baselines:
 
     def _zeros(self, like: torch.Tensor) -> torch.Tensor:
         assert self._device is not None
-        made = self._device.empty(like.shape, like.stride(), like.dtype)
-        return made.zero_() if 0 not in made.stride() else made
+        span = 1 + sum((n - 1) * s for n, s in zip(like.shape, like.stride(), strict=True)) if like.numel() else 0
+        return self._device.empty((span,), (1,), like.dtype).zero_().as_strided(like.shape, like.stride())
 
     def _compile_once(self) -> Run:
         """Compile, unless another child is at it: then take what it leaves in Inductor's cache. A library that a killed

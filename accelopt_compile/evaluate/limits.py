@@ -32,3 +32,8 @@ class Limits:
     open_files: int = 256
     output_bytes: int = 64 << 10
     flood_bytes: int = 64 << 20
+
+
+def attached_limits() -> Limits:
+    """For a device whose kernels may be compiled for their arguments when they are first called, a second or two a launch."""
+    return Limits(call_s=60.0, timing_s=180.0)
