@@ -72,9 +72,9 @@ def backward(
 ) -> Triple:
     """The gradients of query, key and value; the forward is done again for them."""
     with torch.enable_grad():
-        given = [x.detach().requires_grad_() for x in (query, key, value)]
-        again, _ = timed_forward(*given, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-        grad_query, grad_key, grad_value = torch.autograd.grad(again, given, grad_out)
+        q, k, v = (x.detach().requires_grad_() for x in (query, key, value))
+        again, _ = timed_forward(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+        grad_query, grad_key, grad_value = torch.autograd.grad(again, (q, k, v), grad_out)
     return grad_query, grad_key, grad_value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from dataclasses import asdict
 
@@ -20,14 +21,21 @@ def opened(path: str, flags: int) -> bool:
     return True
 
 
-def main(device: str, fact: str, other: str) -> None:
-    attached = Attached(driver="copies", opens=(device,), reads=(fact,))
+def started() -> bool:
+    try:
+        return subprocess.run(["/bin/true"]).returncode == 0
+    except OSError:
+        return False
+
+
+def main(device: str, fact: str, other: str, own: str, compiles: str) -> None:
+    attached = Attached(driver="copies", opens=(device,), reads=(fact,), compiles=compiles == "compiles")
     order: list[str] = []
     walls = raise_walls(
         "runner",
         asdict(Limits()),
         readable=(),
-        writable=(),
+        writable=(own,),
         attached=attached,
         before_files=lambda: order.append("opened" if opened(other, os.O_RDONLY) else "too late"),
     )
@@ -37,6 +45,8 @@ def main(device: str, fact: str, other: str) -> None:
         "fact written": opened(fact, os.O_RDWR),
         "other": opened(other, os.O_RDONLY),
         "other written": opened(other, os.O_WRONLY),
+        "own written": opened(f"{own}/made", os.O_WRONLY | os.O_CREAT),
+        "programs": started(),
     }
     print(json.dumps({"walls": walls, "found": found, "before": order}))
 

@@ -14,14 +14,17 @@ from accelopt_compile.evaluate.sandbox.surroundings import child_environment
 from accelopt_compile.evaluate.sandbox.walls import NAMES
 
 
-def test_only_the_device_s_files_can_be_opened(tmp_path: Path) -> None:
-    """For writing those that the backend names, for reading the facts; and the device is opened before the walls are closed."""
-    device, fact, other = (tmp_path / name for name in ("device", "fact", "other"))
+@pytest.mark.parametrize("compiles", ["compiles", ""])
+def test_only_the_device_s_files_can_be_opened(compiles: str, tmp_path: Path) -> None:
+    """For writing those that the backend names, for reading the facts; and the device is opened before the walls are closed.
+    Programs, and a folder of its own, are for runners that compile alone."""
+    device, fact, other, own = (tmp_path / name for name in ("device", "fact", "other", "own"))
     for path in (device, fact, other):
         path.touch()
+    own.mkdir()
     program = Path(__file__).with_name("open_files.py")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    command = [sys.executable, str(program), *map(str, (device, fact, other))]
+    command = [sys.executable, str(program), *map(str, (device, fact, other, own)), compiles]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     reply = json.loads(done.stdout)
     if missing := {name: why for name, why in reply["walls"].items() if why}:
@@ -29,7 +32,7 @@ def test_only_the_device_s_files_can_be_opened(tmp_path: Path) -> None:
     assert dict.fromkeys(NAMES, "") == reply["walls"]
     assert ["opened"] == reply["before"]
     expected = {"device": True, "fact": True, "fact written": False, "other": False, "other written": False}
-    assert expected == reply["found"]
+    assert {**expected, "own written": bool(compiles), "programs": bool(compiles)} == reply["found"]
 
 
 def test_a_child_sees_which_device_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
