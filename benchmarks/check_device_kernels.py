@@ -2,8 +2,8 @@
 
 For each stored workload (device_workloads.py) and each structure of the backend's grammar: built for each target at the declared
 defaults and at random choices of tunables, and verified through the evaluator (in a simulation where the device is not here) in
-the workload's dtype, at the defaults and at one random choice. One workload of each family and dtype gets 20 random
-choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two workloads share is made once.
+the workload's dtype, at the defaults and at one random choice. One workload of each family (in bf16, where there is one) gets
+20 random choices for each structure and target, the others 2 (`--choices`, `--few`). A build that two share is made once.
 
     python -m benchmarks.check_device_kernels --quick
     python -m benchmarks.check_device_kernels --only 'llama.*norm' --jobs 8
@@ -151,6 +151,14 @@ def of_each_family(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
     return list(least.values())
 
 
+def tried_thoroughly(found: Sequence[DeviceWorkload]) -> set[str]:
+    """The names of one workload of each family, the smallest in bf16 where there is one."""
+    least: dict[str, str] = {}
+    for one in sorted(found, key=lambda w: (w.dtype != "bf16", work(w), w.name)):
+        least.setdefault(one.family, one.name)
+    return set(least.values())
+
+
 class Run:
     """What is known so far: read from `state`, added to as children report."""
 
@@ -161,6 +169,14 @@ class Run:
         lines = self.file.read_text().splitlines() if self.file.exists() else []
         self.findings = {f.key: f for f in (Finding.from_json(json.loads(line)) for line in lines if line.endswith("}"))}
         self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+
+    def stop(self) -> None:
+        """End the children; what they were at is not a finding."""
+        self._stopped = True
+        for child in list(self._children):
+            child.kill()
 
     def add(self, finding: Finding) -> None:
         with self._lock:
@@ -172,7 +188,7 @@ class Run:
         """All units of one workload; a child that dies or hangs in one costs that unit, and the next child goes on."""
         for _ in range(40):
             doing = self._child(one)
-            if doing is None:
+            if doing is None or self._stopped:
                 break
             name, structure, stage, why = doing
             about = {"workload": name, "family": one.family, "dtype": one.dtype, "structure": structure, "stage": stage}
@@ -191,6 +207,7 @@ class Run:
             [sys.executable, "-m", "benchmarks.check_device_kernels", "--child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, cwd=harness.ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
+        self._children.add(child)
         assert child.stdin is not None
         child.stdin.write(json.dumps(job))
         child.stdin.close()
@@ -209,6 +226,7 @@ class Run:
         finally:
             if child.poll() is None:
                 child.kill()
+            self._children.discard(child)
             status, said = child.wait(), (child.stderr.read() if child.stderr is not None else "")
         if status == 0:
             return None
@@ -258,8 +276,7 @@ def run(given: argparse.Namespace) -> int:
     elif given.each:
         found = sample(found, given.each)
     found.sort(key=lambda one: (work(one), one.name))
-    thorough = {one.name for one in of_each_family(found)}
-    known, begin, done = Run(Path(given.state), given, thorough), time.monotonic(), 0
+    known, begin, done = Run(Path(given.state), given, tried_thoroughly(found)), time.monotonic(), 0
     interrupted = False
     pool = ThreadPoolExecutor(given.jobs)
     try:
@@ -275,6 +292,7 @@ def run(given: argparse.Namespace) -> int:
             )
     except KeyboardInterrupt:
         interrupted = True
+        known.stop()
         pool.shutdown(wait=False, cancel_futures=True)
     names = {one.name for one in found}
     counted = summary([f for f in known.findings.values() if f.workload in names])
@@ -298,8 +316,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help="workloads whose name this finds")
     parser.add_argument("--each", type=int, default=1, help="workloads of each kind, family and dtype (0: all)")
-    parser.add_argument("--quick", action="store_true", help="one workload of each family and dtype, two choices")
-    parser.add_argument("--choices", type=int, default=20, help="random choices of tunables, for one workload a family and dtype")
+    parser.add_argument(
+        "--quick", action="store_true", help="one workload of each family and dtype; two choices, if none are asked for"
+    )
+    parser.add_argument(
+        "--choices", type=int, help="random choices of tunables, for one workload a family and dtype (default: 20)"
+    )
     parser.add_argument("--few", type=int, default=2, help="random choices of tunables for the other workloads")
     parser.add_argument("--targets", default=",".join(TARGETS), type=lambda text: tuple(text.split(",")))
     parser.add_argument("--backend", default="triton")
@@ -309,8 +331,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="only the JSON line at the end")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.quick:
-        given.choices = given.few = min(given.choices, 2)
+    if given.choices is None:
+        given.choices = 2 if given.quick else 20
     if given.child:
         job = json.load(sys.stdin)
         skip = {(structure, stage) for structure, stage in job["skip"]}

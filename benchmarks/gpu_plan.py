@@ -19,7 +19,7 @@ class Step:
 
 
 STEPS = (
-    Step(name="correct", share=0.45, title="every seed family computes right values on the device"),
+    Step(name="correct", share=0.45, title="seed kernels compute right values"),
     Step(name="sanitizer", share=0.10, title="no invalid memory access in a sample"),
     Step(name="time", share=0.30, title="regions: ours, eager, Inductor, max-autotune, roofline"),
     Step(name="model", share=0.15, title="a model under each compiler"),
@@ -38,12 +38,12 @@ def deadline_s(step: str, now_s: float, total_s: float) -> float:
 
 
 def smallest_first(found: Sequence[DeviceWorkload]) -> list[DeviceWorkload]:
-    """The smallest workload of each (family, dtype) first; then of each (kind, family, dtype); then the others."""
+    """The smallest workload of each family first; then of each dtype of it; then of each kind of model; then the others."""
     by_work = sorted(found, key=lambda one: (work(one), one.name))
     ranks: dict[str, int] = {}
     met: set[tuple[str, ...]] = set()
     for one in by_work:
-        keys = [(one.family, one.dtype), (one.kind, one.family, one.dtype)]
+        keys = [(one.family,), (one.family, one.dtype), (one.kind, one.family, one.dtype)]
         ranks[one.name] = next((rank for rank, key in enumerate(keys) if key not in met), len(keys))
         met.update(keys)
     return sorted(by_work, key=lambda one: ranks[one.name])  # stable: by work within a rank

@@ -30,6 +30,9 @@ from benchmarks.device_workloads import DeviceWorkload
 FAULTED = 3
 """Exit status after a fault of the device."""
 
+FAULTS = ("CUDA error", "Triton Error [CUDA]", "HIP error", "Triton Error [HIP]")
+"""What a message has in it after a fault that stays."""
+
 Answer = dict[str, Any]
 
 
@@ -217,7 +220,7 @@ def answered(request: Mapping[str, Any], backend: Backend, device: TorchDevice) 
     try:
         found = OPERATIONS[request["op"]](request, backend, device)
     except Exception as failure:  # a case: whatever it raises is its result
-        fault = device.where != "cpu" and "CUDA error" in str(failure)
+        fault = device.where != "cpu" and any(mark in str(failure) for mark in FAULTS)
         found = {"ok": False, "detail": f"{type(failure).__name__}: {str(failure)[:600]}", "fault": fault}
     return {**found, "seconds": round(time.monotonic() - begin, 2)}
 

@@ -105,3 +105,14 @@ def test_only_the_cli_prints() -> None:
             ):
                 printing.append(str(path.relative_to(ROOT)))
     assert [] == printing
+
+
+def test_no_room_but_a_backends_own_knows_its_language() -> None:
+    """The name of a device's language stands in its folder alone: whoever adds another one changes nothing else."""
+    own = {p.parent.name for p in (ROOT / "backends/accelopt_backends").glob("*/__init__.py")} - {"cpp", "reference", "loops"}
+    knowing = []
+    for package in ("accelopt_compile", "backends", "cache"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            at = path.relative_to(ROOT)
+            knowing += [f"{at}: {name}" for name in own if name not in at.parts and name in path.read_text().lower()]
+    assert [] == knowing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 from collections.abc import Sequence
@@ -17,9 +18,6 @@ SYSTEM = (
     "You make kernels faster without changing what they compute. "
     "You are given a workload and a correct kernel for it; answer with the whole faster kernel in one code block."
 )
-
-_FENCES = {"triton": "python", "nki": "python", "reference": "python"}
-"""The language of a backend's kernels, where it is not the backend's name."""
 
 
 def entry_json(entry: StoredExperience) -> dict[str, Any]:
@@ -98,7 +96,7 @@ def pair_line(e: Experience) -> dict[str, Any]:
 
 def chat_line(e: Experience, workload: Workload | None) -> dict[str, Any]:
     """A pair as a conversation: the slow kernel is asked about, the fast one answers."""
-    language = _FENCES.get(e.backend, e.backend)
+    language = "python" if _is_python(e.fast) else e.backend
     what = workload_text(workload) if workload is not None else f"(not stored; its digest is {e.workload})"
     asked = (
         f"Target: {e.backend} on {e.arch}\nKind of work: {e.family}\n\nWorkload:\n{what}\n\nKernel:\n{_fenced(e.slow, language)}"
@@ -139,3 +137,12 @@ def _fenced(text: str, language: str) -> str:
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _is_python(text: str) -> bool:
+    """Whether a kernel is Python: several backends write it."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return True

@@ -16,7 +16,7 @@ Reuse = Literal["use", "reverify", "retime", "never"]
 
 _ORDER: tuple[Reuse, ...] = ("use", "retime", "reverify", "never")
 
-MINOR = frozenset({"torch", "triton"})
+MINOR = frozenset({"torch"})
 """Compared by major.minor: a patch release keeps verdicts and timings."""
 
 IDENTITY = frozenset({"arch", "isa", "isa_level", "backend", "abi", "revoked"})
@@ -24,7 +24,7 @@ IDENTITY = frozenset({"arch", "isa", "isa_level", "backend", "abi", "revoked"})
 
 PROOF = frozenset(
     {"compiler", "compiler_version", "compiler_id", "compiler_flags", "cxx", "flags", "gcc", "clang", "glibcxx", "openmp"}
-    | {"triton_key", "cuda", "cuda_runtime", "rocm", "hip", "ptxas", "neuronx_cc", "nki"}
+    | {"device_runtime"}
     | {"harness", "harness_version", "verify_policy", "policy", "accelopt_abi"}
 )
 """Another value may change what the kernel computes, or what counts as proven."""

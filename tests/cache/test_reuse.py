@@ -10,7 +10,6 @@ from accelopt_cache import reuse
 
 ENVIRONMENT = {
     "torch": "2.13.0+cpu",
-    "triton": "3.9.0",
     "compiler": "g++ 12.2.0",
     "device": "Xeon 8480",
     "cores": "2",
@@ -28,9 +27,7 @@ ENVIRONMENT = {
         ({"torch": "2.13.0+cu126"}, "use"),
         ({"driver": "560.1"}, "use"),
         ({"hostname": "pod-7f3a"}, "use"),
-        ({"triton": "3.9.4"}, "use"),
         ({"torch": "2.14.0"}, "reverify"),
-        ({"triton": "4.0.0"}, "reverify"),
         ({"compiler": "g++ 13.1.0"}, "reverify"),
         ({"harness": "4"}, "reverify"),
         ({"compiler": "unknown"}, "reverify"),

@@ -11,9 +11,10 @@ from functools import lru_cache
 from importlib import resources
 
 from accelopt_backends.base import Guide
+from accelopt_backends.triton.arithmetic import SourceError
 from accelopt_backends.triton.extent import SIZE_LIMIT
 from accelopt_backends.triton.launches import MOST_TUNABLES, TUNABLE
-from accelopt_backends.triton.source import HOST, SourceError, parse
+from accelopt_backends.triton.source import HOST, parse
 from accelopt_compile.records import KernelSource
 
 FENCES = ("python", "triton", "py")

@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from accelopt_backends.triton.source import INTERPRETED, Assign, Launch, Leave, Program, Scratch, evaluate
+from accelopt_backends.triton.arithmetic import INTERPRETED, evaluate
+from accelopt_backends.triton.source import Assign, Launch, Leave, Program, Scratch
 
 
 class Unbound(Exception):

@@ -13,7 +13,7 @@ from accelopt_backends.loops.passes import mergeable
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
 from accelopt_backends.triton.expressions import ELEMENT, LANE
-from accelopt_backends.triton.rows import NEUTRAL, KernelText, RowWriter, choices, joined, next_power, powers, product
+from accelopt_backends.triton.tiles import NEUTRAL, KernelText, RowWriter, choices, joined, next_power, powers, product
 
 POINTER = {"f": "fp32", "l": "i64", "b": "i32"}
 

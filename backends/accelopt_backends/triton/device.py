@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.base import Attached, Kernel
+from accelopt_backends.triton.arithmetic import evaluate
 from accelopt_backends.triton.binding import Bound, known_at_build
-from accelopt_backends.triton.source import Launch, Scratch, evaluate, parse
+from accelopt_backends.triton.source import Launch, Scratch, parse
 from accelopt_backends.triton.targets import Target, nearest
 from accelopt_backends.triton.walking import Grid, chosen, known, walk
 from accelopt_compile.records import Artifact

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from accelopt_backends.base import Kernel
+from accelopt_backends.triton.arithmetic import evaluate
 from accelopt_backends.triton.binding import Bound, bind, parameters_of, pointer_types
 from accelopt_backends.triton.imported import module_of
-from accelopt_backends.triton.source import Launch, Program, Scratch, evaluate, parse
+from accelopt_backends.triton.source import Launch, Program, Scratch, parse
 from accelopt_backends.triton.walking import Grid, known, walk
 from accelopt_compile.records import Artifact
 

@@ -9,8 +9,9 @@ from accelopt_backends.loops.nests import Nest, dependencies, schedule
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.columns import ColumnKernel, groups
 from accelopt_backends.triton.expressions import STORED, library
-from accelopt_backends.triton.rows import KernelText, RowKernel
+from accelopt_backends.triton.rows import RowKernel
 from accelopt_backends.triton.source import parse
+from accelopt_backends.triton.tiles import KernelText
 from accelopt_compile.records import KernelSource, Workload
 
 GRAMMAR: dict[str, tuple[str, ...]] = {

@@ -8,7 +8,8 @@ import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from accelopt_backends.triton.source import INTERPRETED, Assign, Launch, Leave, Program, Scratch, Step
+from accelopt_backends.triton.arithmetic import INTERPRETED
+from accelopt_backends.triton.source import Assign, Launch, Leave, Program, Scratch, Step
 from accelopt_backends.triton.stores import stored
 from accelopt_backends.triton.syntax import Found, dotted, named_badly
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from accelopt_backends.triton.arithmetic import SourceError
 from accelopt_backends.triton.binding import known_at_build, launches, value_at_build
-from accelopt_backends.triton.source import Program, SourceError, parse
+from accelopt_backends.triton.source import Program, parse
 from accelopt_backends.triton.targets import MOST_THREADS, Target
 
 MOST_ELEMENTS = 1 << 20

@@ -14,9 +14,9 @@ from accelopt_backends.loops.affine import Mono, Unsupported
 from accelopt_backends.triton.kernel import _header
 from accelopt_backends.triton.matmul_problem import ITEM, Problem, find
 from accelopt_backends.triton.matmul_text import Layout, text
-from accelopt_backends.triton.rows import choices, next_power
 from accelopt_backends.triton.source import parse
 from accelopt_backends.triton.targets import Target
+from accelopt_backends.triton.tiles import choices, next_power
 from accelopt_compile.records import KernelSource, Workload
 
 FEW_ROWS = 16

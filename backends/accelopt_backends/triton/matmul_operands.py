@@ -14,7 +14,7 @@ from accelopt_backends.loops.pull import Index, canonical, resolve
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, NONE, ROWS, Axes, Ex, TileWriter
 from accelopt_backends.triton.matmul_problem import Problem, Use, total
-from accelopt_backends.triton.rows import NEUTRAL
+from accelopt_backends.triton.tiles import NEUTRAL
 
 NEAR = 1 << 28
 """An offset whose parts are all below this is computed in 32 bits."""

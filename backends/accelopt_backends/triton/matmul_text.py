@@ -9,7 +9,7 @@ from accelopt_backends.loops.affine import Mono
 from accelopt_backends.triton.expressions import ELEMENT, STORED, library
 from accelopt_backends.triton.matmul_operands import Function, Operand, Statistic, Statistics, finish, operand
 from accelopt_backends.triton.matmul_problem import ITEM, Problem
-from accelopt_backends.triton.rows import NEUTRAL, finished, joined
+from accelopt_backends.triton.tiles import NEUTRAL, finished, joined
 from accelopt_compile.records import Workload
 
 MULTIPLIED = {

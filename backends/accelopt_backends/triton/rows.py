@@ -7,99 +7,21 @@ once per pass ("looped"). A nest without reductions has no rows to keep together
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from accelopt_backends.loops.affine import ONE, Mono, Unsupported
+from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, Store
 from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
-from accelopt_backends.loops.pull import Index
+from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
-from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex, TileWriter
+from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
 from accelopt_backends.triton.expressions import ELEMENT, LANE
+from accelopt_backends.triton.tiles import NEUTRAL, KernelText, RowWriter, choices, finished, joined, next_power, powers, product
 
 WHOLE_LIMIT = 16384
 """Elements of a row at most that one program holds."""
 
 TILE = 4096
 """Elements of a tile by default, where a program holds whole rows; a quarter of it where it only computes."""
-
-NEUTRAL = {
-    ("sum", "f"): "0.0",
-    ("sum", "l"): "0",
-    ("max", "f"): 'float("-inf")',
-    ("min", "f"): 'float("inf")',
-    ("max", "l"): "-9223372036854775808",
-    ("min", "l"): "9223372036854775807",
-    ("any", "b"): "False",
-}
-
-
-@dataclass
-class KernelText:
-    """One launch: a device function and what its host passes. `grid` is an expression over sizes and tunables; `kept` are
-    reductions that it writes down, as (name, pointer type, elements)."""
-
-    name: str
-    lines: list[str]
-    used: set[str]
-    grid: str
-    tunables: dict[str, tuple[int, ...]]
-    constants: dict[str, str]
-    options: dict[str, str]
-    kept: list[tuple[str, str, str]] = field(default_factory=list)
-    comment: str = ""
-
-
-def powers(low: int, high: int) -> tuple[int, ...]:
-    """Powers of two from `low` to `high`."""
-    found, value = [], low
-    while value <= high:
-        found.append(value)
-        value *= 2
-    return tuple(found)
-
-
-def next_power(n: int) -> int:
-    return 1 << max(0, n - 1).bit_length()
-
-
-def product(sizes: Sequence[Mono]) -> Mono:
-    total = ONE
-    for size in sizes:
-        total = total * size
-    return total
-
-
-def choices(default: int, values: Sequence[int]) -> tuple[int, ...]:
-    """`values` with the one nearest to `default` first."""
-    first = min(values, key=lambda v: abs(v - default))
-    return (first, *(v for v in values if v != first))
-
-
-class RowWriter(TileWriter):
-    """Values on a tile of rows; running sums along them."""
-
-    def __init__(self, graph: Graph, nest: Nest, merges: Sequence[tuple[str, str]], done: frozenset[Val]) -> None:
-        super().__init__(graph, {}, {}, done=done)
-        self.nest = nest
-        self.par, self.row = list(nest.par), list(nest.row)
-        self.merges = list(merges)
-        for outer, inner in merges:
-            self.sizes[inner] = self.sizes[outer] * self.sizes[inner]
-            self.bounds[inner] = self.sizes[inner]
-            (self.par if outer in self.par else self.row).remove(outer)
-            if not self.row and self.par and self.par[-1] == inner:
-                self.row = [self.par.pop()]
-
-    def _scan(self, val: Val, index: Index) -> Ex:
-        x = self.tensor(self.value(val.args[0], index))
-        self.scans.append(f"carry{val.id}")
-        tile = self.define(COLUMNS | ROWS, "f", f"tl.broadcast_to(tl.where(mk, {x.name}, 0.0), (ROWS, BLOCK))")
-        if self.inner is self.outer:
-            return self.define(tile.axes, "f", f"tl.cumsum({tile.name}, axis=1)")
-        running = self.define(tile.axes, "f", f"tl.cumsum({tile.name}, axis=1) + carry{val.id}")
-        self.inner.append(f"carry{val.id} += tl.sum({tile.name}, axis=1, keep_dims=True)")
-        return running
 
 
 class RowKernel:
@@ -179,7 +101,7 @@ class RowKernel:
     def _keep(self, reds: Sequence[Val]) -> None:
         for red in reds:
             if red in self.exports:
-                form = self.w.flat(tuple(_own(self.graph, red)), red.shape)
+                form = self.w.flat(canonical(red.dims, self.graph.sizes), red.shape)
                 self.w.put(f"kept{red.id}", form, self.w.given[red], ELEMENT[KEPT[red.lane]])
                 pointer = {"f32": "fp32", "i64": "i64", "i32": "i32"}[KEPT[red.lane]]
                 self.kept.append((f"kept{red.id}", pointer, product(red.shape).c()))
@@ -358,31 +280,3 @@ def sums_with_maximum(nest: Nest) -> dict[Val, Val]:
         if most in nest.reductions and most.data[0] == "max" and most.args[0] is x and most not in found.values():
             found[total] = most
     return found
-
-
-def finished(kind: str, lane: str, tile: str) -> str:
-    """A tile reduced along its columns, which stay."""
-    if kind == "sum":
-        return f"tl.sum({tile}, axis=1, keep_dims=True)"
-    if kind == "any":
-        return f"tl.max({tile}{'' if lane == 'l' else '.to(tl.int32)'}, axis=1, keep_dims=True) != 0"
-    if lane == "f":
-        return f"{'top' if kind == 'max' else 'bottom'}({tile}, 1)"
-    return f"tl.{kind}({tile}, axis=1, keep_dims=True)"
-
-
-def joined(kind: str, lane: str, acc: str, x: str) -> str:
-    """An accumulator with one more tile."""
-    if kind == "sum":
-        return f"{acc} + {x}"
-    if kind == "any":
-        return f"tl.maximum({acc}, {x}.to(tl.int32))"
-    if lane == "f":
-        return f"{'largest' if kind == 'max' else 'smallest'}({acc}, {x})"
-    return f"tl.{kind}imum({acc}, {x})"
-
-
-def _own(graph: Graph, val: Val) -> Index:
-    from accelopt_backends.loops.pull import canonical
-
-    return canonical(val.dims, graph.sizes)

@@ -13,11 +13,12 @@ import functools
 from collections.abc import Iterator, Sequence
 
 from accelopt_backends.base import Refusal
+from accelopt_backends.triton.arithmetic import SourceError
 from accelopt_backends.triton.device_code import refusals
 from accelopt_backends.triton.device_values import Scope
 from accelopt_backends.triton.extent import SIZE_LIMIT, called_first, characters, excesses, expansions
 from accelopt_backends.triton.launches import misfits
-from accelopt_backends.triton.source import HOST, SourceError, parse
+from accelopt_backends.triton.source import HOST, parse
 from accelopt_backends.triton.syntax import Found, dotted, named_badly
 from accelopt_compile.records import KernelSource
 

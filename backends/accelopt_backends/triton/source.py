@@ -8,13 +8,12 @@ author ever runs. What else the file may hold is the screen's to say (screening.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accelopt_backends.triton.arithmetic import INTERPRETED, SourceError, checked
+
 HOST = "accelopt_kernel"
-INTERPRETED = "INTERPRETED"
-"""A name that every expression may use: 1 where the kernel runs in the interpreter, else 0."""
 
 POINTERS = {
     "*fp64": "f64",
@@ -33,14 +32,6 @@ POINTERS = {
 OPTIONS = ("num_warps", "num_stages", "num_ctas")
 MOST_STEPS = 64
 MOST_CHOICES = 32
-
-
-class SourceError(Exception):
-    """The file is no kernel: the line (1-based), why, and what to write instead."""
-
-    def __init__(self, line: int, reason: str, hint: str) -> None:
-        super().__init__(f"line {line}: {reason}; {hint}")
-        self.line, self.reason, self.hint = line, reason, hint
 
 
 @dataclass(frozen=True)
@@ -129,6 +120,8 @@ def _parameters(host: ast.FunctionDef) -> tuple[list[tuple[str, str]], list[str]
     args = host.args
     if args.posonlyargs or args.vararg or args.kwarg or args.defaults or host.decorator_list:
         raise SourceError(host.lineno, "the host function is decorated, or takes defaults or *args", "name its tensors and sizes")
+    if host.returns is not None or any(a.annotation is not None for a in args.kwonlyargs):  # these would run at import
+        raise SourceError(host.lineno, "an annotation of a tunable, or of what is returned", "leave it out")
     tensors: list[tuple[str, str]] = []
     symbols: list[str] = []
     for arg in args.args:
@@ -169,9 +162,9 @@ def _step(node: ast.stmt, functions: set[str], known: set[str]) -> Step | None:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id="scratch" | "zeros" as how)) as call):
             step: Step = _scratch(name, how, call, known)
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            step = Assign(name, _expression(value, known))
+            step = Assign(name, checked(value, known))
         case ast.If(test=test, body=[ast.Return(value=value)], orelse=[]):
-            return Leave(_expression(test, known), _status(value, node.lineno))
+            return Leave(checked(test, known), _status(value, node.lineno))
         case ast.Expr(value=ast.Call(func=ast.Subscript(value=ast.Name(id=function), slice=grid)) as call):
             return _launch(function, grid, call, functions, known)
         case ast.Return(value=None):
@@ -189,7 +182,7 @@ def _step(node: ast.stmt, functions: set[str], known: set[str]) -> Step | None:
 def _scratch(name: str, how: str, call: ast.Call, known: set[str]) -> Scratch:
     match call:
         case ast.Call(args=[ast.Constant(value=str(dtype)), elements], keywords=[]) if f"*{dtype}" in POINTERS:
-            return Scratch(name, f"*{dtype}", _expression(elements, known), how == "zeros")
+            return Scratch(name, f"*{dtype}", checked(elements, known), how == "zeros")
     raise SourceError(call.lineno, f"{how} takes a type and a number of elements", f'write {how}("fp32", n)')
 
 
@@ -212,98 +205,9 @@ def _launch(function: str, grid: ast.expr, call: ast.Call, functions: set[str], 
         raise SourceError(call.lineno, "** in a launch", "name each constant")
     return Launch(
         function=function,
-        grid=tuple(_expression(a, known) for a in axes),
-        args=tuple(_expression(a, known) for a in call.args),
-        constants={name: _expression(value, known) for name, value in named.items() if name not in OPTIONS},
-        options={name: _expression(value, known) for name, value in named.items() if name in OPTIONS},
+        grid=tuple(checked(a, known) for a in axes),
+        args=tuple(checked(a, known) for a in call.args),
+        constants={name: checked(value, known) for name, value in named.items() if name not in OPTIONS},
+        options={name: checked(value, known) for name, value in named.items() if name in OPTIONS},
         line=call.lineno,
     )
-
-
-# ---------------------------------------------------------------- integer expressions
-
-_BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
-_COMPARE: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_CALLS: dict[str, Callable[..., int]] = {
-    "min": min,
-    "max": max,
-    "triton.cdiv": lambda a, b: -(-a // b),
-    "triton.next_power_of_2": lambda n: 1 << max(0, n - 1).bit_length(),
-}
-
-
-def _called(func: ast.expr) -> str:
-    match func:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=ast.Name(id="triton"), attr=name):
-            return f"triton.{name}"
-    return ""
-
-
-def _expression(node: ast.expr, known: set[str]) -> ast.expr:
-    """`node`, checked: integer arithmetic over known names. Raises SourceError."""
-    for part in ast.walk(node):
-        match part:
-            case ast.Constant(value=value) if type(value) in (int, bool):
-                continue
-            case ast.Name(id=name) if name in known or name in ("min", "max", "triton"):
-                continue
-            case ast.BinOp(op=op) if type(op) in _BINARY:
-                continue
-            case ast.Compare(ops=[op]) if type(op) in _COMPARE:
-                continue
-            case ast.Call(func=func, keywords=[]) if _called(func) in _CALLS:
-                continue
-            case ast.Attribute(value=ast.Name(id="triton"), attr="cdiv" | "next_power_of_2"):
-                continue
-            case ast.UnaryOp(op=ast.USub() | ast.Not()) | ast.BoolOp() | ast.IfExp():
-                continue
-            case ast.operator() | ast.unaryop() | ast.cmpop() | ast.boolop() | ast.expr_context():
-                continue
-        what = f"the name {part.id}" if isinstance(part, ast.Name) else type(part).__name__
-        raise SourceError(
-            getattr(part, "lineno", node.lineno),
-            f"{what} in an integer expression of the host function",
-            "use sizes, tunables, + - * // %, comparisons, min, max, triton.cdiv and triton.next_power_of_2",
-        )
-    return node
-
-
-def evaluate(node: ast.expr, names: Mapping[str, int]) -> int:
-    """The value of a checked expression. Raises ZeroDivisionError, and KeyError for a name without a value (a pointer)."""
-    match node:
-        case ast.Constant(value=value):
-            return int(value)  # type: ignore[arg-type]
-        case ast.Name(id=name):
-            return names[name]
-        case ast.BinOp(left=left, op=op, right=right):
-            return _BINARY[type(op)](evaluate(left, names), evaluate(right, names))
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -evaluate(operand, names)
-        case ast.UnaryOp(operand=operand):
-            return int(not evaluate(operand, names))
-        case ast.Compare(left=left, ops=[op], comparators=[right]):
-            return int(_COMPARE[type(op)](evaluate(left, names), evaluate(right, names)))
-        case ast.BoolOp(op=ast.And(), values=values):
-            return int(all(evaluate(v, names) for v in values))
-        case ast.BoolOp(values=values):
-            return int(any(evaluate(v, names) for v in values))
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return evaluate(body if evaluate(test, names) else orelse, names)
-        case ast.Call(func=func, args=args):
-            return _CALLS[_called(func)](*(evaluate(a, names) for a in args))
-    raise AssertionError(f"an unchecked expression: {ast.dump(node)}")

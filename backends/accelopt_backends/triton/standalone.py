@@ -6,19 +6,9 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 
 from accelopt_backends.base import Standalone
+from accelopt_backends.triton.arithmetic import INTERPRETED, SourceError
 from accelopt_backends.triton.binding import Parameters, Unbound, bind, pointer_types
-from accelopt_backends.triton.source import (
-    HOST,
-    INTERPRETED,
-    POINTERS,
-    Assign,
-    Launch,
-    Leave,
-    Program,
-    Scratch,
-    SourceError,
-    parse,
-)
+from accelopt_backends.triton.source import HOST, POINTERS, Assign, Launch, Leave, Program, Scratch, parse
 from accelopt_compile.records import KernelSource
 
 _TORCH = {

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_backends.triton import features
+from accelopt_backends.triton.arithmetic import SourceError
 from accelopt_backends.triton.binding import (
     Bound,
     Unbound,
@@ -28,7 +29,7 @@ from accelopt_backends.triton.binding import (
     value_at_build,
 )
 from accelopt_backends.triton.imported import functions_of, module_of
-from accelopt_backends.triton.source import Launch, Program, SourceError, parse
+from accelopt_backends.triton.source import Launch, Program, parse
 from accelopt_backends.triton.targets import MOST_THREADS, Target
 from accelopt_backends.triton.walking import chosen
 from accelopt_compile.errors import ToolchainFailed, ToolchainMissing
@@ -58,7 +59,7 @@ def version() -> str:
 
 def environment() -> dict[str, str]:
     """What a record keeps of the toolchain."""
-    return {"triton": version(), "fp_fusion": "on" if FP_FUSION else "off"}
+    return {"compiler": f"triton {version()}", "flags": f"fp_fusion={'on' if FP_FUSION else 'off'}"}
 
 
 def build(source: KernelSource, tunables: Mapping[str, int], workdir: str, target: Target) -> Artifact:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from accelopt_backends.triton.source import INTERPRETED, POINTERS, Assign, Launch, Leave, Program, Scratch, evaluate
+from accelopt_backends.triton.arithmetic import INTERPRETED, evaluate
+from accelopt_backends.triton.source import POINTERS, Assign, Launch, Leave, Program, Scratch
 from accelopt_compile.records import ITEM_BYTES
 
 Grid = tuple[int, int, int]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from accelopt_backends.triton.arithmetic import SourceError
 from accelopt_backends.triton.screening import screen
-from accelopt_backends.triton.source import SourceError, parse
+from accelopt_backends.triton.source import parse
 from accelopt_compile.records import KernelSource, Stage
 from tests.kernels.corpus import Sample, samples
 
