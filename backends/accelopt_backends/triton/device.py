@@ -54,7 +54,7 @@ _OPENS = (
 )  # fmt: skip
 _READS = (
     "/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices", "/sys/class/kfd",
-    "/sys/class/drm", "/usr/local/cuda", "/opt", "/run/nvidia-persistenced", "/etc/nvidia",
+    "/sys/class/drm", "/run/nvidia-persistenced", "/etc/nvidia",
 )  # fmt: skip
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_HOME",
