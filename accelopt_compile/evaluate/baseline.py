@@ -35,7 +35,7 @@ class Baselines:
     def __init__(self, workload: Workload, binding: Binding, device: Device | None = None) -> None:
         self._workload, self._binding, self._device = workload, binding, device
         self._where = "cpu" if device is None else device.where
-        self._module = placed(timed_module(workload, binding), self._where)
+        self._module = timed_module(workload, binding, where=self._where)
         self._compiled: Run | None = None
         self._why = ""
 
@@ -90,9 +90,9 @@ class Baselines:
                 return self._compile()
 
     def _compile(self) -> Run:
-        module = timed_module(self._workload, self._binding, in_place=True)
+        module = timed_module(self._workload, self._binding, in_place=True, where=self._where)
         fakes = fake_inputs(self._workload, self._binding, self._where)
-        return compiled_with_inductor(lowerable(placed(module, self._where), fakes), fakes)
+        return compiled_with_inductor(lowerable(module, fakes), fakes)
 
 
 def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Run:
@@ -106,18 +106,19 @@ def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Ru
     return run
 
 
-def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False) -> GraphModule:
-    """The workload's calls (see `reference_module`), and the copies of outputs into other layouts that the graph made.
+def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False, where: str = "cpu") -> GraphModule:
+    """The workload's calls on a device (see `reference_module`), and the copies of outputs into other layouts that the graph
+    made.
 
     A workload does not say which of its calls copied into another layout, only what its outputs' strides are. Where the
     calls alone leave others, a copy into those ends the module: without it a transposition would have a baseline that
     does not transpose. The right answer needs no layout, so `reference_module` has none of this.
     """
-    module = reference_module(workload, binding, in_place=in_place)
+    module = placed(reference_module(workload, binding, in_place=in_place), where)
     over = dict(workload.aliases) if in_place else {}
     specs = [spec for k, spec in enumerate(workload.output_specs) if k not in over]
     with FakeTensorMode(), torch.no_grad():
-        made = module(*_inputs(workload, binding))
+        made = module(*_inputs(workload, binding, where))
     end = module.graph.output_node()
     end.meta["user_visible_output_idxs"] = list(range(len(specs)))  # Inductor then keeps their strides
     results: list[Any] = list(end.args[0])  # type: ignore[arg-type]
