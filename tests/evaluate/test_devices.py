@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 import mmap
 import operator
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,8 @@ from conftest import softmax_workload
 from native_backend import AttachedBackend, sample
 
 from accelopt_backends.base import Attached
+from accelopt_backends.reference import ReferenceBackend
+from accelopt_backends.registry import address_of
 from accelopt_compile.attention import FORWARD
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate import Evaluator, Limits, open_evaluator, timing
@@ -102,42 +104,37 @@ class Stopping(Copies):
         raise RuntimeError("device-side assert triggered")
 
 
-def doubling(pointers: list[int], sizes: list[int], threads: int) -> int:
-    """y = 2 x over the sizes' first."""
-    given, out = ((ctypes.c_float * sizes[0]).from_address(p) for p in pointers)
-    out[:] = [2 * x for x in given]
-    return 0
-
-
-def asked(device: Copies) -> tuple[dict[str, object], torch.Tensor, int]:
-    """A runner's answer to one call of `doubling` on 10 threes; what lies in the output then; the bytes in use."""
-    workload = softmax_workload(1)
+def asked(device: Copies, folder: Path) -> tuple[dict[str, object], torch.Tensor, int]:
+    """A runner's answer to one call of a reference kernel, a softmax of 10 rows of four threes; what lies in the output then;
+    the bytes in use."""
+    workload, backend = softmax_workload(4), ReferenceBackend()
+    built = backend.build(backend.seed(workload), {}, str(folder))
     arena = Arena(1 << 20)
     runner = Runner(arena.descriptor, None, {}, device)
     memory = torch.frombuffer(mmap.mmap(arena.descriptor, os.fstat(arena.descriptor).st_size), dtype=torch.uint8)
     buffers = Buffers(workload, {"s0": 10}, memory=memory)
-    buffers.fill([torch.full((10, 1), 3.0)], 0)
+    buffers.fill([torch.full((10, 4), 3.0)], 0)
     buffers.poison(0)
-    runner._kernel = doubling
+    assert {"walls": {}} == runner.answer({"op": "load", "backend": address_of(backend), "artifact": asdict(built)})
     message = {"op": "run", "offsets": buffers.offsets(memory), "sizes": [10], "threads": 1, "span": buffers.span}
     reply = runner.answer({**message, "fences": [], "readonly": []})
     arena.close()
     return reply, buffers.results()[0], buffers.span
 
 
-def test_each_call_moves_what_is_in_use_there_and_back_once() -> None:
+def test_each_call_moves_what_is_in_use_there_and_back_once(tmp_path: Path) -> None:
     """Not the whole arena, which holds the largest case."""
     device = Counting()
-    reply, result, span = asked(device)
+    reply, result, span = asked(device, tmp_path)
     assert {"status": 0, "fault": ""} == reply
-    assert [6.0] * 10 == result.flatten().tolist()
+    assert [0.25] * 40 == result.flatten().tolist()
     assert (span, span) == (device.sent, device.returned)
-    assert span < 4096
+    assert span < 1 << 14
 
 
-def test_a_device_that_stopped_is_a_status_and_leaves_the_arena_alone() -> None:
+def test_a_device_that_stopped_is_a_status_and_leaves_the_arena_alone(tmp_path: Path) -> None:
     """An index outside of what it indexes stops a device, as it does in eager: no kernel is blamed for that alone."""
-    reply, result, _ = asked(Stopping())
+    reply, result, _ = asked(Stopping(), tmp_path)
     assert (STOPPED, "the device stopped: device-side assert triggered") == (reply["status"], reply["fault"])
     assert all(math.isnan(x) for x in result.flatten().tolist())
 
