@@ -275,8 +275,9 @@ def run(given: argparse.Namespace) -> int:
         found = of_each_family(found)
     elif given.each:
         found = sample(found, given.each)
-    found.sort(key=lambda one: (work(one), one.name))
-    known, begin, done = Run(Path(given.state), given, tried_thoroughly(found)), time.monotonic(), 0
+    thorough = tried_thoroughly(found)
+    found.sort(key=lambda one: (one.name not in thorough, work(one), one.name))  # a run that is cut off has met each family
+    known, begin, done = Run(Path(given.state), given, thorough), time.monotonic(), 0
     interrupted = False
     pool = ThreadPoolExecutor(given.jobs)
     try:

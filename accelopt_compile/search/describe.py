@@ -15,7 +15,6 @@ from accelopt_compile.wording import plural, shortened
 
 _TRIED_SHOWN = 10
 _PLAN_SHOWN = 700
-_COUNTS = ("instructions", "zmm", "ymm", "fma", "divisions", "gathers", "spills")
 
 
 def common(task: SearchTask) -> dict[str, Any]:
@@ -58,13 +57,13 @@ def profile_lines(task: SearchTask, candidate: Candidate, rng: random.Random | N
     them, so that no line is always first)."""
     timing, roof = candidate.verdict.timing, task.least()
     roof_us, moved = roof.seconds * 1e6, bytes_once(task.workload, task.binding)
-    how = "" if timing.basis == "measured" else "estimated_"
+    how, features = "" if timing.basis == "measured" else "estimated_", candidate.verdict.features
     lines = [
         *_times(timing),
         f"roofline_us: {roof_us:.1f}, bound: {roof.bound}",
         f"{how}share_of_roofline: {roof_us / timing.kernel_us:.2f}",
         f"bytes_once: {moved}, {how}achieved_gb_s: {moved / timing.kernel_us / 1e3:.2f}",
-        *(f"{name}: {candidate.verdict.features[name]}" for name in _COUNTS if name in candidate.verdict.features),
+        *(f"{name}: {features[name]}" for name in task.backend.guide().counts if name in features),
     ]
     if candidate.tunables:
         lines.append("tunables: " + ", ".join(f"{name}={value}" for name, value in sorted(candidate.tunables.items())))

@@ -71,13 +71,14 @@ class Roofline:
 class Guide:
     """A language for authors. `facts` is read before a plan, `writing` before a kernel: Markdown with front matter that
     holds its version. `fences` are the names a code block may have, the usual one first; `machine` says what this machine is,
-    a line each."""
+    a line each; `counts` names the features of a built kernel that a planner is shown, in this order."""
 
     language: str
     fences: tuple[str, ...]
     facts: str
     writing: str
     machine: tuple[str, ...] = ()
+    counts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

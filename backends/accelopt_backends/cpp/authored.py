@@ -58,7 +58,12 @@ def written(text: str, chunks: Sequence[str] | None = None) -> KernelSource:
 def guide(machine: Sequence[str]) -> Guide:
     """The language for authors; its texts are files beside this one."""
     facts, writing = _guide_texts()
-    return Guide(language="C++", fences=("cpp", "c++", "cc", "cxx", "c"), facts=facts, writing=writing, machine=tuple(machine))
+    fences = ("cpp", "c++", "cc", "cxx", "c")
+    return Guide(language="C++", fences=fences, facts=facts, writing=writing, machine=tuple(machine), counts=COUNTS)
+
+
+COUNTS = ("instructions", "zmm", "ymm", "fma", "divisions", "gathers", "spills")
+"""What a planner is shown of a built object."""
 
 
 @lru_cache(maxsize=1)

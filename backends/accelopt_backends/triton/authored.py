@@ -54,7 +54,14 @@ def written(text: str) -> KernelSource:
 def guide(machine: Sequence[str]) -> Guide:
     """The language for authors; its texts are files beside this one."""
     facts, writing = _guide_texts()
-    return Guide(language="Triton", fences=FENCES, facts=facts, writing=writing, machine=tuple(machine))
+    return Guide(language="Triton", fences=FENCES, facts=facts, writing=writing, machine=tuple(machine), counts=COUNTS)
+
+
+COUNTS = (
+    "registers", "spill_bytes", "shared_bytes", "threads", "instructions", "tensor", "async_copies", "global_loads",
+    "vector_loads", "global_stores", "vector_stores", "shared_loads", "shared_stores", "special", "shuffles", "barriers",
+)  # fmt: skip
+"""What a planner is shown of a built kernel (features.py)."""
 
 
 @lru_cache(maxsize=1)
