@@ -65,14 +65,14 @@ def signature_of(region: Region, *, device: str = "cpu") -> Signed | str:
 
 class AccelOptPass(CustomGraphPass):
     """Replaces the regions that have a winner. `winners` is a snapshot: two passes with equal `uuid` rewrite alike.
-    `gemm_budget` is the backend's, as when the winners were found."""
+    `gemm_budget` and `device` are the backend's, as when the winners were found."""
 
-    def __init__(self, winners: Mapping[Choice, Winner], *, gemm_budget: int = 0) -> None:
-        self.winners, self.gemm_budget = dict(winners), gemm_budget
+    def __init__(self, winners: Mapping[Choice, Winner], *, gemm_budget: int = 0, device: str = "cpu") -> None:
+        self.winners, self.gemm_budget, self.device = dict(winners), gemm_budget, device
 
     def uuid(self) -> Any:
         chosen = sorted([digest, [list(pair) for pair in binding], w.key] for (digest, binding), w in self.winners.items())
-        return "accelopt", code_version(), self.gemm_budget, sha256_text(canonical_json(chosen))
+        return "accelopt", code_version(), self.gemm_budget, self.device, sha256_text(canonical_json(chosen))
 
     def __call__(self, graph: Graph) -> None:
         if not self.winners:
@@ -106,7 +106,8 @@ class AccelOptPass(CustomGraphPass):
         without one gives way to the parts it was merged of."""
         found: list[tuple[Region, Signed, Winner]] = []
         together: dict[str, list[Update]] = {}
-        whole = [(region, signature_of(region)) for region in partition(graph, gemm_budget=self.gemm_budget).regions]
+        signed_here = functools.partial(signature_of, device=self.device)
+        whole = [(region, signed_here(region)) for region in partition(graph, gemm_budget=self.gemm_budget).regions]
         updates = updates_of(whole)
         bindings = pooled(updates.values())
         pending = [(region, signed) for region, signed in reversed(whole)]
@@ -123,7 +124,7 @@ class AccelOptPass(CustomGraphPass):
             if winner is not None and not isinstance(signed, str):
                 found.append((region, signed, winner))
             else:
-                pending.extend((part, signature_of(part)) for part in reversed(nested(region)))
+                pending.extend((part, signed_here(part)) for part in reversed(nested(region)))
         return found, together
 
     def _step_aside(self, where: str, failure: Exception) -> None:

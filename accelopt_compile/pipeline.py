@@ -17,14 +17,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from accelopt_backends.base import Backend, Missing, Ready
-from accelopt_backends.registry import backend_named
+from accelopt_backends.base import Backend, Ready
 from accelopt_cache.kernel_store import Store
 from accelopt_cache.layers import open_layers
 from accelopt_cache.reuse import reuse
 from accelopt_compile import outcomes, proving, winners
+from accelopt_compile.choosing import HOST, chosen, device_of
 from accelopt_compile.config import Settings
-from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
@@ -108,35 +107,23 @@ class Decided:
             self.winners.pop(dropped, None)
 
 
-AUTOMATIC = ("cpp",)
-"""What "auto" tries, in this order: languages for the processor that runs the model."""
-
-
-def bench_for(settings: Settings) -> Bench:
-    """The store and the backend of these settings, on this machine. Raises ToolchainMissing where no backend works."""
-    why = []
-    for name in AUTOMATIC if settings.backend == "auto" else (settings.backend,):
-        backend = backend_named(name, settings.target)
-        ready = backend.probe()
-        if isinstance(ready, Missing):
-            why.append(f"{name}: {ready.why}; {ready.how}")
-            continue
-        if settings.target not in ("", ready.target):
-            why.append(f"{name} makes kernels for {ready.target}, the device that is here, not for {settings.target}")
-            continue
-        threads = settings.threads or torch.get_num_threads()
-        store, layers = _stores(settings.cache_dir)
-        return Bench(
-            settings=settings,
-            store=store,
-            layers=layers,
-            backend=backend,
-            target=ready.target,
-            environment=environment_of(ready, threads),
-            threads=threads,
-            rung=ready.rung,
-        )
-    raise ToolchainMissing(f"no backend works here: {'; '.join(why)}")
+def bench_for(settings: Settings, device: str = HOST) -> Bench:
+    """The store and the backend of these settings on this machine, for graphs on `device`. Raises ToolchainMissing where no
+    backend works."""
+    backend, ready = chosen(settings, device)
+    threads = settings.threads or torch.get_num_threads()
+    store, layers = _stores(settings.cache_dir)
+    return Bench(
+        settings=settings,
+        store=store,
+        layers=layers,
+        backend=backend,
+        target=ready.target,
+        environment=environment_of(ready, threads),
+        threads=threads,
+        rung=ready.rung,
+        attached=ready.attached is not None,
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -153,16 +140,20 @@ def environment_of(ready: Ready, threads: int) -> dict[str, str]:
 def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Plan:
     """Decide on every region of `gm`, which stays as it is. In mode "tune" this searches, within `budget_s`."""
     started = time.monotonic()
-    bench = bench_for(settings)
+    where = device_of(gm, example_inputs)
+    bench = bench_for(settings, where)
     products = bench.backend.gemm_budget
-    digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *((f"products {products}",) if products else ())))
+    # A simulation prepares kernels for a device that is not here, from graphs on whatever is.
+    device = bench.backend.device if bench.rung == "device" else where
+    extra = (*((f"products {products}",) if products else ()), *((f"device {device}",) if device != HOST else ()))
+    digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *extra))
     stored = bench.store.graph(digest)
     known = from_document(stored)
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
 
         warm()  # its imports take seconds; meanwhile the graph is captured
-    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=products)
+    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=products, device=device)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))  # before the searches, which may be ended by force
     decided, verdicts = decide(sites, bench), {} if known is None or stored is None else stored.get(CHECKED, {})
@@ -184,7 +175,10 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
 
 
 def _checked(sites: Sequence[Site], decided: Decided, bench: Bench, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the winners that lose where they stand; what is known of the graph's contexts now."""
+    """Drop the winners that lose where they stand; what is known of the graph's contexts now. Where the device is attached
+    nothing is known of them: they are timed on the host alone."""
+    if bench.attached:
+        return dict(known)
     tuning = bench.settings.mode == "tune" and bench.settings.budget_s > 0
     try:
         found = check(sites, decided.winners, bench, known, decided.remaining_s if tuning else 0.0)
@@ -206,7 +200,8 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     budget_s, started = bench.settings.budget_s if tuning else 0.0, time.monotonic()
     unknown = _look_up(sites, bench, decided)
     on_device = bench.rung == "device"
-    kept_s = reserve_s((s for s in sites if decided.worthwhile(s)), budget_s) if unknown and tuning and on_device else 0.0
+    weighed = unknown and tuning and on_device and not bench.attached
+    kept_s = reserve_s((s for s in sites if decided.worthwhile(s)), budget_s) if weighed else 0.0
     budget = Budget(seconds=budget_s - kept_s, clock=time.monotonic)
     if tuning and len(unknown) > 1 and on_device:
         _prepare(unknown, bench, budget)
@@ -239,7 +234,8 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
         if mine:
             log.info("compiling %s in advance", plural(len(hottest), "baseline"))
             tasks = [(s.workload, s.binding) for s in hottest]
-            prepare_baselines(tasks, threads=bench.threads, seconds=PREPARE_SHARE * budget.remaining_s)
+            seconds = PREPARE_SHARE * budget.remaining_s
+            prepare_baselines(tasks, backend=bench.backend, threads=bench.threads, seconds=seconds)
 
 
 def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site]:

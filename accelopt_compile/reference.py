@@ -31,8 +31,9 @@ def reference_source(workload: Workload, *, dtype64: bool = False) -> str:
     return "\n".join(_Writer(workload, dtype64).lines()) + "\n"
 
 
-def reference(workload: Workload, *, dtype64: bool = False) -> Callable[..., tuple[Any, ...]]:
-    """The compiled reference: takes the tensors, then the sizes in `workload.symbols` order.
+def reference(workload: Workload, *, dtype64: bool = False, device: str = "cpu") -> Callable[..., tuple[Any, ...]]:
+    """The compiled reference: takes the tensors, then the sizes in `workload.symbols` order. `device` is what torch calls the
+    one that the tensors are on.
 
     Raises InvalidRecord for an operator that this version of torch lacks.
     """
@@ -44,6 +45,13 @@ def reference(workload: Workload, *, dtype64: bool = False) -> Callable[..., tup
         overload(node.op)
     namespace: dict[str, Any] = {"torch": torch, "inf": float("inf"), "nan": float("nan")}
     text = reference_source(workload, dtype64=dtype64)
+    if device != "cpu":
+        from accelopt_compile import attention_anywhere
+        from accelopt_compile.attention import BACKWARD, FORWARD
+
+        text = text.replace(f"torch.ops.{FORWARD}.default(", "attention.forward(").replace("device='cpu'", f"device={device!r}")
+        text = text.replace(f"torch.ops.{BACKWARD}.default(", "attention.backward(")
+        namespace["attention"] = attention_anywhere
     exec(compile(text, f"<reference {workload.digest[:12]}>", "exec"), namespace)
     function: Callable[..., tuple[Any, ...]] = namespace["reference"]
     return function

@@ -69,7 +69,7 @@ def sites_of(
         whole = [(region, signature_of(region, device=device)) for region in parts.regions]
         updates = updates_of(whole)
         bindings = pooled(updates.values())
-        around, signatures = Surroundings(captured.graph, parts.regions), _signatures(whole)
+        around, signatures = Surroundings(captured.graph, parts.regions), _signatures(whole, device)
         for region, signed in whole:
             site = _update_site(updates[region], bindings) if region in updates else _site(region, signed, device)
             if isinstance(site, str):
@@ -85,13 +85,13 @@ def sites_of(
     return sorted(sites, key=lambda s: (-s.cost, s.workload.digest)), dict(refused)
 
 
-def _signatures(whole: Sequence[tuple[Region, Signed | str]]) -> dict[Region, Signed]:
+def _signatures(whole: Sequence[tuple[Region, Signed | str]], device: str) -> dict[Region, Signed]:
     """The regions that have a signature, and their parts that do."""
     pending, found = list(whole), dict[Region, Signed]()
     for region, signed in pending:  # grows while it is walked
         if isinstance(signed, Signed):
             found[region] = signed
-        pending.extend((part, signature_of(part)) for part in nested(region))
+        pending.extend((part, signature_of(part, device=device)) for part in nested(region))
     return found
 
 

@@ -6,6 +6,7 @@ One rule: the user's program runs as it would under Inductor. Whatever fails in 
 
 from __future__ import annotations
 
+import functools
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from torch.fx import GraphModule
 
 from accelopt_compile import outcomes
 from accelopt_compile.config import MODES, Settings, settings_from
+from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.graph_pass import AccelOptPass
 from accelopt_compile.launch import lowering
 from accelopt_compile.outcomes import CompileReport, reports
@@ -75,6 +77,10 @@ def _planned(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings)
         planned = plan(gm, example_inputs, settings)
     except RestartAnalysis:  # how Dynamo asks for another trace; it travels through backends as an exception
         raise
+    except ToolchainMissing as missing:
+        _say_once(str(missing))
+        reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(missing).__name__}: {missing}"))
+        return None
     except Exception as failure:  # guards the user's program: Inductor compiles what we could not look at
         _step_aside("while planning", failure)
         reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(failure).__name__}: {failure}"))
@@ -93,7 +99,7 @@ def _with_kernels(
     from accelopt_compile.capture import copy_of
 
     untouched = copy_of(gm)  # compile_fx owns and changes what it is given
-    ours = AccelOptPass(planned.winners, gemm_budget=planned.backend.gemm_budget)
+    ours = AccelOptPass(planned.winners, gemm_budget=planned.backend.gemm_budget, device=planned.backend.device)
     user = patches.get(HOOK, getattr(config, HOOK))
     passes = [*(user if isinstance(user, list | tuple) else [user] if user is not None else []), ours]
     try:
@@ -109,6 +115,13 @@ def _with_kernels(
 def _inductor(gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any]) -> Callable[..., Any]:
     compiled: Any = compile_fx(gm, list(example_inputs), config_patches=dict(patches) or None)
     return cast(Callable[..., Any], compiled)
+
+
+@functools.cache
+def _say_once(why: str) -> None:
+    """One warning a process: a model has many graphs, and each would say the same."""
+    log.warning("%s; Inductor compiles alone", why)
+    outcomes.count("problem")
 
 
 def _step_aside(where: str, failure: Exception) -> None:

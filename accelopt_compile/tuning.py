@@ -34,9 +34,9 @@ log = logging.getLogger("accelopt_compile.tuning")
 @dataclass(frozen=True, kw_only=True)
 class Bench:
     """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
-    (`accelopt_cache.layers`), threads, and the settings. `rung` is what running a kernel here proves (`Ready.rung`). `keep`
-    makes every search a run that stays; `client` stands in for the language model's server; `watch` is told of each event as
-    it happens."""
+    (`accelopt_cache.layers`), threads, and the settings. `rung` is what running a kernel here proves (`Ready.rung`), `attached`
+    whether kernels run on a device with memory of its own. `keep` makes every search a run that stays; `client` stands in for
+    the language model's server; `watch` is told of each event as it happens."""
 
     settings: Settings
     store: Store
@@ -45,6 +45,7 @@ class Bench:
     environment: Mapping[str, str]
     threads: int
     rung: Literal["device", "simulated"] = "device"
+    attached: bool = False
     layers: tuple[Store, ...] = ()
     keep: bool = False
     client: Client | None = None

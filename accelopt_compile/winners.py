@@ -48,9 +48,10 @@ def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
             key=winner.key,
             workload=winner.workload,
             load=functools.partial(load, winner, store=store, backend=backend),
-            reference=reference_of(winner.workload),
+            reference=reference_of(winner.workload, backend.device),
             directory=launcher_directory(store),
             kernel_us=0.0 if timing is None else timing.kernel_us,
+            device=backend.device,
         )
     )
 
@@ -90,7 +91,10 @@ def _artifact(path: Path, source: KernelSource, tunables: Mapping[str, int]) -> 
 
 
 def loaded(artifact: Artifact, backend: Backend) -> kernels.Loaded:
-    """By the C entry point where the file has one, so that no Python stands between the graph and the kernel."""
+    """By the C entry point where the file has one, so that no Python stands between the graph and the kernel. Kernels on
+    a device have none: launching them is host code of the backend's."""
+    if backend.device != "cpu":
+        return kernels.Loaded(call=_plain(backend.load(artifact)))
     try:
         address, library = native.c_function(artifact.path)
     except OSError:
@@ -107,7 +111,7 @@ def launcher_directory(store: Store) -> Path:
     return store.build_dir("launcher", "native")
 
 
-def reference_of(workload: Workload) -> kernels.Reference:
+def reference_of(workload: Workload, device: str = "cpu") -> kernels.Reference:
     """`(input..., symbol...) -> outputs`: the region in eager, in its own dtypes; made on the first call."""
-    made = functools.cache(functools.partial(reference, workload))
+    made = functools.cache(functools.partial(reference, workload, device=device))
     return lambda *args: made()(*args)

@@ -11,9 +11,11 @@ from typing import Any, Protocol
 
 import torch
 
+from accelopt_compile.evaluate.devices import CudaStopwatch
+from accelopt_compile.evaluate.placing import placed
 from accelopt_compile.evaluate.reference import DTYPES, reference_module
 from accelopt_compile.records import Workload
-from benchmarks.device_timing import CudaStopwatch, Stopwatch
+from benchmarks.device_timing import Stopwatch
 
 
 class Device(Protocol):
@@ -113,22 +115,4 @@ class Region:
 
     def eager_module(self) -> torch.fx.GraphModule:
         """The region's ATen calls on this device."""
-        module = reference_module(self.workload, self.binding)
-        for node in module.graph.nodes:
-            if isinstance(node.kwargs.get("device"), torch.device):
-                node.update_kwarg("device", torch.device(self.device.where))
-            if "_scaled_dot_product_flash_attention_for_cpu" in str(node.target) and self.device.where != "cpu":
-                node.target = attention_anywhere
-        module.recompile()
-        return module
-
-
-def attention_anywhere(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float = 0.0, is_causal: bool = False, *,
-    attn_mask: torch.Tensor | None = None, scale: float | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """What workloads call attention, on any device: the output, and the logarithms of the sums, which only a backward reads."""
-    out = torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=attn_mask, dropout_p=dropout, is_causal=is_causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-    )
-    return out, torch.zeros(q.shape[:3], dtype=torch.float32, device=q.device)
+        return placed(reference_module(self.workload, self.binding), self.device.where)

@@ -1,9 +1,10 @@
 """Timing on a device by its own events: warmed, cold second-level cache, graph replay for short kernels, sides interleaved.
 
-Each sample is one call after a buffer larger than the cache was overwritten, between two events of one stream. A call shorter
-than `GRAPH_BELOW_US` is recorded once as a graph and replayed, so that the host's launch cost is no part of it, on any side.
+Each sample is one call after a buffer larger than the cache was overwritten, between two events of one stream. A short call is
+recorded once as a graph and replayed, so that the host's launch cost is no part of it, on any side.
 Sides take turns in random order, round by round. Reported are medians, quartiles, and the interval of the rounds' median ratio.
-Everything but `CudaStopwatch` is pure. Not covered: clocks that the device changes meanwhile; they are recorded beside each case.
+Everything here is pure; the clock is the evaluator's (`accelopt_compile.evaluate.devices`). Not covered: clocks that the device
+changes meanwhile; they are recorded beside each case.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-GRAPH_BELOW_US = 200.0
-WARM_CALLS = 5
 LEAST_ROUNDS, MOST_ROUNDS = 10, 100
 DRAWS = 2000
 Call = Callable[[], object]
@@ -92,46 +91,3 @@ def report(taken: Mapping[str, Sequence[float]], ours: str, generator: random.Ra
     others = [name for name in taken if name != ours]
     ratios = {name: asdict(ratio(taken[ours], taken[name], generator)) for name in others} if ours in taken else {}
     return {"sides": sides, "over": ratios}
-
-
-class CudaStopwatch:
-    """Events on the current stream of the current device."""
-
-    def __init__(self) -> None:
-        import torch
-
-        cache = int(getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0)) or (64 << 20)
-        self._flush = torch.empty(2 * cache, dtype=torch.uint8, device="cuda")
-
-    def prepare(self, call: Call) -> Call:
-        import torch
-
-        for _ in range(WARM_CALLS):
-            call()
-        torch.cuda.synchronize()
-        if self.sample_us(call) >= GRAPH_BELOW_US:
-            return call
-        graph = torch.cuda.CUDAGraph()
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(stream):
-                call()
-            torch.cuda.current_stream().wait_stream(stream)
-            with torch.cuda.graph(graph):
-                call()
-        except RuntimeError:  # it synchronises, or allocates on the host: then it is timed as it is
-            torch.cuda.synchronize()
-            return call
-        return graph.replay
-
-    def sample_us(self, call: Call) -> float:
-        import torch
-
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._flush.zero_()
-        begin.record()
-        call()
-        end.record()
-        end.synchronize()
-        return max(1e3 * float(begin.elapsed_time(end)), 1e-3)

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from accelopt_backends.base import Backend, Ready
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
@@ -21,18 +23,23 @@ log = logging.getLogger(__name__)
 COMPILERS = 2
 
 
-def prepare_baselines(tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, threads: int, seconds: float) -> int:
+def prepare_baselines(
+    tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, backend: Backend, threads: int, seconds: float
+) -> int:
     """Compile the Inductor baselines of several workloads, two at a time, into the cache that evaluators read, so that
     later searches do not wait for a compiler each. Stops starting new ones after `seconds`; how many were compiled.
     A workload that fails here fails again, and says so, in its own evaluator."""
     deadline = time.monotonic() + seconds
     queue = iter(tasks)
     lock = threading.Lock()
+    ready = backend.probe()
+    attached = ready.attached if isinstance(ready, Ready) else None
 
     def work(_: int) -> int:
         done, child = 0, None
         with tempfile.TemporaryDirectory(prefix="accelopt-scratch-") as scratch:
-            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=baselines_folder())
+            folder = baselines_folder()
+            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=folder, attached=attached)
             while time.monotonic() < deadline:
                 with lock:
                     task = next(queue, None)
@@ -40,7 +47,8 @@ def prepare_baselines(tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, th
                     break
                 # One child for many: it preprocesses Inductor's header once, a second each otherwise.
                 child = child if child is not None and child.alive else Child(birth)
-                done += _compile(child, *task, threads=threads, seconds=deadline - time.monotonic())
+                about = {"threads": threads, "driver": "" if attached is None else attached.driver}
+                done += _compile(child, *task, about, seconds=deadline - time.monotonic())
             if child is not None:
                 child.close()
         return done
@@ -49,8 +57,8 @@ def prepare_baselines(tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, th
         return sum(pool.map(work, range(COMPILERS)))
 
 
-def _compile(child: Child, workload: Workload, binding: Mapping[str, int], *, threads: int, seconds: float) -> int:
-    message = {"op": "baseline", "workload": workload.to_json(), "binding": dict(binding), "threads": threads}
+def _compile(child: Child, workload: Workload, binding: Mapping[str, int], about: Mapping[str, Any], *, seconds: float) -> int:
+    message = {"op": "baseline", "workload": workload.to_json(), "binding": dict(binding), **about}
     try:
         return int(bool(child.request(message, max(5.0, seconds)).get("inductor")))
     except (ChildFailed, EvaluatorDied) as failure:

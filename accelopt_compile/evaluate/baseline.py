@@ -18,6 +18,8 @@ from filelock import FileLock
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 
+from accelopt_compile.evaluate.devices import Device
+from accelopt_compile.evaluate.placing import lowerable, placed
 from accelopt_compile.evaluate.reference import DTYPES, reference_module
 from accelopt_compile.records import Binding, Workload
 
@@ -28,11 +30,12 @@ _TORN = re.compile(r"(/\S+\.so): (?:file too short|invalid ELF header)")
 
 
 class Baselines:
-    """The two baselines of a workload at a binding. Compiles at most once."""
+    """The two baselines of a workload at a binding, on a `device` or the host. Compiles at most once."""
 
-    def __init__(self, workload: Workload, binding: Binding) -> None:
-        self._workload, self._binding = workload, binding
-        self._module = timed_module(workload, binding)
+    def __init__(self, workload: Workload, binding: Binding, device: Device | None = None) -> None:
+        self._workload, self._binding, self._device = workload, binding, device
+        self._where = "cpu" if device is None else device.where
+        self._module = timed_module(workload, binding, where=self._where)
         self._compiled: Run | None = None
         self._why = ""
 
@@ -53,8 +56,21 @@ class Baselines:
         return self._compiled
 
     def prepare(self) -> dict[str, Any]:
-        """Compile, so that the compiled code is in Inductor's cache folder; whether that worked, and why not."""
-        return {"inductor": self.inductor() is not None, "why": self._why}
+        """Compile, so that the compiled code is in Inductor's cache folder; whether that worked, and why not. For a device it
+        is run once too: Inductor measures then which of its variants is best, and keeps that in the folder."""
+        run = self.inductor()
+        if run is not None and self._device is not None:
+            try:
+                run([self._zeros(x) for x in fake_inputs(self._workload, self._binding)])
+                self._device.synchronize()
+            except RuntimeError as failure:
+                self._compiled, self._why = None, f"{type(failure).__name__}: {failure}"[:500]
+        return {"inductor": self._compiled is not None, "why": self._why}
+
+    def _zeros(self, like: torch.Tensor) -> torch.Tensor:
+        assert self._device is not None
+        span = 1 + sum((n - 1) * s for n, s in zip(like.shape, like.stride(), strict=True)) if like.numel() else 0
+        return self._device.empty((span,), (1,), like.dtype).zero_().as_strided(like.shape, like.stride())
 
     def _compile_once(self) -> Run:
         """Compile, unless another child is at it: then take what it leaves in Inductor's cache. A library that a killed
@@ -74,8 +90,9 @@ class Baselines:
                 return self._compile()
 
     def _compile(self) -> Run:
-        module = timed_module(self._workload, self._binding, in_place=True)
-        return compiled_with_inductor(module, fake_inputs(self._workload, self._binding))
+        module = timed_module(self._workload, self._binding, in_place=True, where=self._where)
+        fakes = fake_inputs(self._workload, self._binding, self._where)
+        return compiled_with_inductor(lowerable(module, fakes), fakes)
 
 
 def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Run:
@@ -89,18 +106,19 @@ def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Ru
     return run
 
 
-def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False) -> GraphModule:
-    """The workload's calls (see `reference_module`), and the copies of outputs into other layouts that the graph made.
+def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False, where: str = "cpu") -> GraphModule:
+    """The workload's calls on a device (see `reference_module`), and the copies of outputs into other layouts that the graph
+    made.
 
     A workload does not say which of its calls copied into another layout, only what its outputs' strides are. Where the
     calls alone leave others, a copy into those ends the module: without it a transposition would have a baseline that
     does not transpose. The right answer needs no layout, so `reference_module` has none of this.
     """
-    module = reference_module(workload, binding, in_place=in_place)
+    module = placed(reference_module(workload, binding, in_place=in_place), where)
     over = dict(workload.aliases) if in_place else {}
     specs = [spec for k, spec in enumerate(workload.output_specs) if k not in over]
     with FakeTensorMode(), torch.no_grad():
-        made = module(*_inputs(workload, binding))
+        made = module(*_inputs(workload, binding, where))
     end = module.graph.output_node()
     end.meta["user_visible_output_idxs"] = list(range(len(specs)))  # Inductor then keeps their strides
     results: list[Any] = list(end.args[0])  # type: ignore[arg-type]
@@ -124,14 +142,12 @@ def timed_module(workload: Workload, binding: Binding, *, in_place: bool = False
     return module
 
 
-def fake_inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
+def fake_inputs(workload: Workload, binding: Binding, where: str = "cpu") -> list[torch.Tensor]:
     """Tensors of the inputs' shapes and strides, without memory."""
     with FakeTensorMode():
-        return _inputs(workload, binding)
+        return _inputs(workload, binding, where)
 
 
-def _inputs(workload: Workload, binding: Binding) -> list[torch.Tensor]:
-    return [
-        torch.empty_strided(workload.bound_shape(s, binding), workload.bound_strides(s, binding), dtype=DTYPES[s.dtype])
-        for s in workload.inputs
-    ]
+def _inputs(workload: Workload, binding: Binding, where: str = "cpu") -> list[torch.Tensor]:
+    layouts = [(workload.bound_shape(s, binding), workload.bound_strides(s, binding), DTYPES[s.dtype]) for s in workload.inputs]
+    return [torch.empty_strided(shape, strides, dtype=dtype, device=where) for shape, strides, dtype in layouts]

@@ -12,6 +12,7 @@ import torch
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.baseline import Baselines
 from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded, layout
+from accelopt_compile.evaluate.devices import Device
 from accelopt_compile.evaluate.launching import allocating_call
 from accelopt_compile.records import Workload
 
@@ -21,7 +22,8 @@ FRESH_BYTES = 32 << 20
 
 class Bench:
     """The sides of one measurement: "kernel", "eager" or "inductor". Inputs are those that lie in `memory`, where the
-    referee put them; what a checked call wrote goes back there."""
+    referee put them; what a checked call wrote goes back there. On a `device` all sides work on tensors there, and its clock
+    counts."""
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class Bench:
         kernel: Any,
         threads: int,
         seed: int,
+        device: Device | None = None,
     ) -> None:
         torch.set_num_threads(threads)
         self._workload, self._binding, self._baselines = workload, dict(binding), baselines
@@ -41,13 +44,19 @@ class Bench:
         self._arena = Buffers(workload, binding, memory=memory, apart=True)
         self._given = [guarded.tensor for guarded in self._arena.inputs]
         self._timed: list[torch.Tensor] = []
-        self._rig: timing.LocalRig | None = None
+        self._device = device
+        self._stopwatch = None if device is None else device.stopwatch()
+        self._rig: timing.LocalRig | timing.DeviceRig | None = None
         self._kept: dict[str, timing.Call] = {}
         self._last_inputs: list[torch.Tensor] = []
 
     def sides(self, ours: str, base: str) -> list[tuple[int, float]]:
         """Set up two sides; (calls per sample, ns per call) of each."""
-        self._rig = timing.LocalRig(lambda: self._call(ours), lambda: self._call(base), timing.clock_for(self._threads))
+        makers = (lambda: self._call(ours)), (lambda: self._call(base))
+        if self._stopwatch is not None:
+            self._rig = timing.DeviceRig(*makers, self._stopwatch)
+        else:
+            self._rig = timing.LocalRig(*makers, timing.clock_for(self._threads))
         return list(self._rig.repeats())
 
     def block(self, number: int, order: Sequence[bool], counts: Sequence[int], *, check: bool) -> timing.Pairs:
@@ -60,11 +69,11 @@ class Bench:
 
     def run(self, side: str, count: int) -> None:
         """So many calls in a row, for a clock outside this process; the first request of a side makes its buffers."""
-        if side not in self._kept:
-            self._kept[side] = self._call(side)
-        call = self._kept[side]
+        call = self._ready(side)
         for _ in range(count):
             call()
+        if self._device is not None:
+            self._device.synchronize()
 
     def fresh(self, side: str, rounds: int) -> list[float]:
         """Nanoseconds a call, each on content that no call of this side has seen, and other content than the last."""
@@ -72,12 +81,16 @@ class Bench:
         made = []
         for _ in range(max(1, min(FRESH_SETS, FRESH_BYTES // max(size, 1)))):
             call = self._call(side)
-            made.append((call, self._last_inputs))
-        clock = timing.clock_for(self._threads)
+            made.append((call if self._stopwatch is None else self._stopwatch.prepare(call), self._last_inputs))
 
         def all_of_them() -> None:
             for call, _ in made:
                 call()
+
+        def all_ns() -> float:
+            if self._stopwatch is not None:
+                return sum(1e3 * self._stopwatch.sample_us(call) for call, _ in made)
+            return timing.sample(all_of_them, 1, timing.clock_for(self._threads))
 
         taken = []
         for number in range(rounds + 1):
@@ -85,18 +98,29 @@ class Bench:
                 for x, first in zip(inputs, self._given, strict=True):
                     if 0 not in x.stride():
                         x.copy_(torch.roll(first, 1 + number * len(made) + place))
-            taken.append(max(timing.sample(all_of_them, 1, clock), 1.0) / len(made))
+            taken.append(max(all_ns(), 1.0) / len(made))
         return taken[1:]
 
     def reads(self, side: str, count: int) -> list[float]:
         """Nanoseconds that reading a call's outputs takes right after it: more where they went past the caches."""
-        if side not in self._kept:
-            self._kept[side] = self._call(side)
-        clock = timing.clock_for(self._threads)
+        call = self._ready(side)
 
         def taken() -> float:
-            outputs: Any = self._kept[side]()
-            read = timing.sample(lambda: [_read(output) for output in outputs], 1, clock)
+            outputs: list[torch.Tensor] = []  # its own, freed at the end, so that the next call gets this memory
+
+            def call_ours() -> None:
+                made: Any = call()
+                outputs.extend(made)
+
+            def read_all() -> None:
+                for output in outputs:
+                    _read(output)
+
+            if self._stopwatch is not None:
+                read = 1e3 * self._stopwatch.after_us(call_ours, read_all)
+            else:
+                call_ours()
+                read = timing.sample(read_all, 1, timing.clock_for(self._threads))
             for output in outputs:  # the next call gets this memory: it must not find a note there on how often it was called
                 if output.is_contiguous() and output.numel():
                     output.view(-1).view(torch.uint8).fill_(POISONS[0])
@@ -104,11 +128,19 @@ class Bench:
 
         return [max(taken(), 1.0) for _ in range(count)]
 
+    def _ready(self, side: str) -> timing.Call:
+        """The side's call on buffers that stay."""
+        if side not in self._kept:
+            call = self._call(side)
+            self._kept[side] = call if self._stopwatch is None else self._stopwatch.prepare(call)
+        return self._kept[side]
+
     def _call(self, side: str) -> timing.Call:
         inputs = self._last_inputs = self._fresh()
         if side == "kernel":
             self._timed = inputs
-            return allocating_call(self._kernel, self._workload, self._binding, inputs, self._threads)
+            place = () if self._device is None else (self._device.empty,)
+            return allocating_call(self._kernel, self._workload, self._binding, inputs, self._threads, *place)
         compiled = self._baselines.inductor() if side == "inductor" else None
         if compiled is not None:
             return lambda: compiled(list(inputs))
@@ -118,12 +150,18 @@ class Bench:
         """The inputs in new memory, each after a random padding, so that placement differs from block to block."""
         fresh = []
         for x in self._given:
-            padding = torch.empty(self._random.randrange(1, 64) * 1024, dtype=torch.uint8)
-            guarded = Guarded(layout(x.dtype, x.shape, x.stride()))
+            padding = self._bytes(self._random.randrange(1, 64) * 1024)
+            place = layout(x.dtype, x.shape, x.stride())
+            guarded = Guarded(place, self._bytes(place.total))
             guarded.write(x, GUARDS[0])
             fresh.append(guarded.tensor)
             del padding
         return fresh
+
+    def _bytes(self, count: int) -> torch.Tensor:
+        if self._device is None:
+            return torch.empty(count, dtype=torch.uint8)
+        return self._device.empty((count,), (1,), torch.uint8)
 
     def _write_out(self, call: timing.Call) -> None:
         if self._workload.aliases:  # one more call writes over the inputs, which get their first values back for it

@@ -178,7 +178,8 @@ def mapped(descriptor: int) -> torch.Tensor:
 
 class Buffers:
     """All inputs and outputs of one workload at one binding; their content is replaced case by case. They lie one after
-    another in `memory`, their own where none is given. `apart` gives outputs that lie over inputs a place of their own."""
+    another in the first `span` bytes of `memory`, their own where none is given. `apart` gives outputs that lie over
+    inputs a place of their own."""
 
     def __init__(
         self,
@@ -208,6 +209,7 @@ class Buffers:
         ]
         self.overwritten = frozenset(over.values())
         self.sizes = [binding[name] for name in workload.symbols]
+        self.span = used
         self._fenced = bool(fence)
 
     def closed(self, memory: torch.Tensor) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:

@@ -144,3 +144,10 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
         found += [replace(trial, threads=count, calls=1) for count in sorted(counts) for trial in dict.fromkeys(rows)]
         found.append(replace(found[0], calls=2))
     return found
+
+
+def on_device(found: Sequence[Trial]) -> list[Trial]:
+    """The trials for a device: the host's threads make no difference there, and a refused index, which stops the device for
+    its process, comes last."""
+    kept = [t for t in found if t.threads == found[0].threads]
+    return [*(t for t in kept if not t.outside), *(t for t in kept if t.outside)]

@@ -13,6 +13,7 @@ from typing import Any
 
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.crew import Crew
+from accelopt_compile.evaluate.devices import MARGINS
 from accelopt_compile.evaluate.sandbox.host import Child
 from accelopt_compile.evaluate.verifying import called
 from accelopt_compile.records import Rejected, Stage, Timing
@@ -67,6 +68,7 @@ class Clocking:
 
     def __init__(self, crew: Crew, *, threads: int, seed: int) -> None:
         self._crew, self._threads, self._seed = crew, threads, seed
+        self._margins = MARGINS[crew.driver]
         self._random = random.Random(seed)
         self._medians: dict[str, float] = {}
         self._noise: float | None = None
@@ -134,7 +136,7 @@ class Clocking:
             raise Stopped(verdict)
 
     def _measure(self, rig: RunnerRig, protocol: timing.Protocol, after: Any = None) -> timing.Paired:
-        contended = timing.contended(self._threads)
+        contended = not self._crew.driver and timing.contended(self._threads)
         return timing.measure(rig, protocol, contended=contended, generator=self._random, after_block=after)
 
     def _against(self, name: str, runner: Child, protocol: timing.Protocol) -> timing.Paired:
@@ -161,10 +163,11 @@ class Clocking:
                 times += _times(self.asked(runner, {"op": "read", "side": side, "count": count})["times"], count)
         # Not the fastest: a kernel that stores past the caches in most of its calls would be charged for the others.
         longer_ns = statistics.median(reads["kernel"]) - statistics.median(reads[base])
-        return charged(paired, longer_us=longer_ns / 1e3)
+        return charged(paired, longer_us=longer_ns / 1e3, step_us=self._margins.step_us)
 
     def _look(self, runner: Child, base: str, paired: timing.Paired) -> None:
-        """The same speedup by a clock that the candidate cannot reach: this process's. Raises Stopped where it is far less."""
+        """The same speedup by a clock that the candidate cannot reach: this process's. Raises Stopped where it is far less. On a
+        device our calls are seen without their launches: what a launch costs the host is no work of the kernel's."""
         sides = {"kernel": paired.ours_us, base: paired.base_us}
         counts = {side: max(1, math.ceil(1e6 * LOOK_S / max(us, 0.05))) for side, us in sides.items()}
         best = dict.fromkeys(counts, math.inf)
@@ -176,8 +179,8 @@ class Clocking:
                 asking = min(asking, self._outside(runner, "kernel", 0))
                 for side, count in counts.items():
                     best[side] = min(best[side], self._outside(runner, side, count))
-            ours, theirs = (max(best[side] - asking, 1e-9) / counts[side] for side in ("kernel", base))
-            seen = theirs / ours
+            ours, theirs = (1e6 * max(best[side] - asking, 1e-9) / counts[side] for side in ("kernel", base))
+            seen = seen_ratio(ours, theirs, launch_us=self._margins.launch_us)
             if paired.low <= 1.0 or paired.ratio <= CLOCKS_APART * seen:
                 return
         reason = f"a gain of {paired.ratio:.2f}x by its own process, {seen:.2f}x by a clock outside"
@@ -210,15 +213,28 @@ class Clocking:
         raise Stopped(Rejected(stage=Stage.CHEAT, reason=reason))
 
 
-def charged(paired: timing.Paired, *, longer_us: float) -> timing.Paired:
+def seen_ratio(ours_us: float, theirs_us: float, *, launch_us: float) -> float:
+    """The least speedup that two times by the host's clock speak against, when up to `launch_us` of ours is launching.
+
+    >>> seen_ratio(50.0, 100.0, launch_us=0.0)
+    2.0
+    >>> seen_ratio(16.0, 20.0, launch_us=15.0), seen_ratio(215.0, 100.0, launch_us=15.0)
+    (20.0, 0.5)
+    """
+    return theirs_us / max(ours_us - launch_us, 1e-3)
+
+
+def charged(paired: timing.Paired, *, longer_us: float, step_us: float = 0.0) -> timing.Paired:
     """The measurement with `longer_us` more for each of our calls. Stores past the caches make a kernel fast, and the model
     slow, whose next operator reads what was just written: an RMS norm of 512 x 2048 in bfloat16 was 2.07x so, and is 1.56x.
 
     >>> before = timing.Paired(ratio=2.0, low=1.8, high=2.2, ours_us=100.0, base_us=200.0, blocks=12)
     >>> charged(before, longer_us=25.0).ratio, charged(before, longer_us=3.0).ratio, charged(before, longer_us=-50.0).ratio
     (1.6, 2.0, 2.0)
+
+    Less than a step of the clock is nothing: `step_us`.
     """
-    if longer_us < UNNOTICED * paired.base_us:
+    if longer_us < max(UNNOTICED * paired.base_us, step_us):
         return paired
     share = paired.ours_us / (paired.ours_us + longer_us)
     return replace(paired, ratio=paired.ratio * share, low=paired.low * share, high=paired.high * share)

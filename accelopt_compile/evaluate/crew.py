@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -11,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accelopt_backends.base import Backend
+from filelock import FileLock, Timeout
+
+from accelopt_backends.base import Attached, Backend, Ready
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.buffers import arena_bytes
 from accelopt_compile.evaluate.cases import cases
@@ -20,7 +23,7 @@ from accelopt_compile.evaluate.sandbox.arena import Arena
 from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
-from accelopt_compile.records import Workload
+from accelopt_compile.records import Workload, sha256_text
 from accelopt_compile.wording import region, said_once
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,8 @@ class Crew:
         self.workload, self.binding, self.limits = workload, dict(binding), limits
         self.workdir, self._threads = workdir, threads
         self._folders = backend_folders(backend)
+        ready = backend.probe()
+        self.attached = ready.attached if isinstance(ready, Ready) else None
         self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-scratch-")
         self._inductor_cache = baselines_folder()
         tried = [dict(case.binding) for case in cases(workload, binding, "full", [1])]
@@ -46,6 +51,7 @@ class Crew:
         self._referee: Child | None = None
         self._builders: dict[int, Child] = {}
         self._nursery: Child | None = None
+        self._prepared = False
         self._preparing: int | None = None
         self._forker: Forker | None = None
         self._inductor = False
@@ -59,10 +65,9 @@ class Crew:
 
     def start_baseline(self) -> None:
         """Start compiling the baseline, which only timing needs, unless that was done."""
-        if self._nursery is None and self._preparing is None and not self.inductor_failure:
+        if not self._prepared and self._preparing is None:
             self._nursery = Child(self._birth("nursery"))
-            about = {"workload": self.workload.to_json(), "binding": self.binding, "threads": self._threads}
-            self._preparing = self._nursery.send({"op": "baseline", **about})
+            self._preparing = self._nursery.send({"op": "baseline", "driver": self.driver, **self._about()})
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """The referee's answer."""
@@ -82,10 +87,14 @@ class Crew:
             try:
                 reply = self._nursery.wait(self._preparing, self.limits.baseline_s)
                 self._inductor, self.inductor_failure = bool(reply.get("inductor")), str(reply.get("why", ""))
-                self._forker = self._nursery.forker()
+                if self.attached is None:
+                    self._forker = self._nursery.forker()
+                else:  # it has used the device, so nobody can be forked from it; what it compiled lies in the cache
+                    self._nursery.close()
+                    self._nursery = None
             except ChildFailed as failure:
                 self.inductor_failure, self._nursery = failure.what, None
-            self._preparing = None
+            self._preparing, self._prepared = None, True
             if not self._inductor:
                 log.warning(
                     "region %s has no Inductor baseline, eager only: %s", region(self.workload), said_once(self.inductor_failure)
@@ -102,9 +111,20 @@ class Crew:
         return kept
 
     def runner(self, *, timing: bool = False) -> Child:
-        """A fresh runner, the caller's to close. One for `timing` has the compiled baseline in memory."""
+        """A fresh runner, the caller's to close. One for `timing` has the compiled baseline in memory. A device has one runner
+        at a time, of all processes here: the next one waits for it."""
         forker = self._forker if timing and self.inductor() else None
-        return Child(self._birth("runner", arena=True, timing=timing), forker)
+        birth = self._birth("runner", arena=True, timing=timing)
+        if self.attached is None:
+            return Child(birth, forker)
+        lock = turn(self.attached, self._inductor_cache, self.limits.turn_s)
+        try:
+            if timing and self._inductor:
+                birth = replace(birth, baseline=self._about())
+            return Turn(birth, lock, self._scratch.name)
+        except BaseException:
+            lock.release()
+            raise
 
     def close(self) -> None:
         """End every process and remove the scratch folder. Safe to call twice."""
@@ -120,6 +140,14 @@ class Crew:
         """The living processes, runners left out."""
         return [c.pid for c in (*self._builders.values(), self._referee, self._nursery) if c is not None and c.alive]
 
+    @property
+    def driver(self) -> str:
+        """Of the device that kernels run on, "" for the host."""
+        return "" if self.attached is None else self.attached.driver
+
+    def _about(self) -> dict[str, Any]:
+        return {"workload": self.workload.to_json(), "binding": self.binding, "threads": self._threads}
+
     def _birth(self, role: Any, *, arena: bool = False, writable: bool = False, timing: bool = False) -> Birth:
         counted = role == "builder" or (role == "runner" and not timing)  # a nursery's runners inherit its limits
         return Birth(
@@ -130,7 +158,37 @@ class Crew:
             readable=[*self._folders, self.workdir, self._inductor_cache],
             writable=[self.workdir] if writable else (),
             arena=self._arena.descriptor if arena else -1,
+            attached=self.attached if role in ("runner", "nursery") else None,
         )
+
+
+class Turn(Child):
+    """A runner that holds its device for as long as it lives, with a scratch folder of its own below `scratch`: what it may
+    leave there reaches no other."""
+
+    def __init__(self, birth: Birth, lock: FileLock, scratch: str) -> None:
+        self._lock = lock
+        self._own = tempfile.TemporaryDirectory(prefix="runner-", dir=scratch)
+        super().__init__(replace(birth, scratch=self._own.name, writable=[self._own.name]))
+
+    def close(self) -> None:
+        super().close()
+        self._lock.release()
+        with contextlib.suppress(OSError):
+            self._own.cleanup()
+
+
+def turn(attached: Attached, folder: str, seconds: float) -> FileLock:
+    """The right to run on a device, waited for. Raises EvaluatorDied where another process keeps it."""
+    which = sha256_text(" ".join([attached.driver, *(os.environ.get(name, "") for name in attached.variables)]))[:16]
+    locks = Path(folder) / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(locks / f"device-{which}.lock")
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout as late:
+        raise EvaluatorDied(f"another process has kept the device for {seconds:.0f} s") from late
+    return lock
 
 
 def backend_folders(backend: Backend) -> list[str]:

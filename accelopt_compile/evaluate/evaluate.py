@@ -18,11 +18,11 @@ from accelopt_backends.base import Backend, Ready
 from accelopt_backends.registry import address_of
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.builds import Builds
-from accelopt_compile.evaluate.cases import small, trials
+from accelopt_compile.evaluate.cases import on_device, small, trials
 from accelopt_compile.evaluate.clocking import Clocking, Stopped
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.estimating import estimated, unfused_us
-from accelopt_compile.evaluate.limits import Limits
+from accelopt_compile.evaluate.limits import Limits, attached_limits
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.host import Child
 from accelopt_compile.evaluate.sandbox.walls import described
@@ -62,7 +62,8 @@ class Evaluator:
         ready = backend.probe()
         self.simulated = isinstance(ready, Ready) and ready.rung == "simulated"
         self.checked_at = reduced(workload, binding) if self.simulated else dict(binding)
-        limits = limits or (LIMITS if self.simulated else Limits())
+        attached = isinstance(ready, Ready) and ready.attached is not None
+        limits = limits or (LIMITS if self.simulated else attached_limits() if attached else Limits())
         self._crew = Crew(workload, self.checked_at, backend, workdir, limits, threads)
         self._builds = Builds(self._crew, backend)
         self._clocking = Clocking(self._crew, threads=threads, seed=seed + 7919)
@@ -154,6 +155,8 @@ class Evaluator:
                 wanted = simulated_trials(self.workload, self.binding, effort, seeds)
             else:
                 wanted = trials(self.workload, self.binding, effort, seeds, self.threads)
+            if self._crew.attached is not None:
+                wanted = on_device(wanted)
             verified = verify(self._crew, runner, wanted)
             return verified if isinstance(verified, Rejected) else replace(verified, walls=loaded["walls"])
         finally:
@@ -175,7 +178,9 @@ class Evaluator:
 
     def _load(self, runner: Child, artifact: Artifact) -> dict[str, Any] | Rejected:
         message = {"op": "load", "backend": address_of(self._backend), "artifact": asdict(artifact)}
-        return called(runner, message, self._crew.limits.call_s, "loading the kernel")
+        limits = self._crew.limits
+        opening_s = 0.0 if self._crew.attached is None else limits.start_s  # the runner answers when its device is open
+        return called(runner, message, limits.call_s + opening_s, "loading the kernel")
 
     def _implausible(self, timing: Timing) -> Rejected | None:
         """A kernel faster than the device allows did not do the work. Only for data that no cache can hold."""

@@ -16,11 +16,17 @@ _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_s
 
 
 def allocating_call(
-    kernel: Any, workload: Workload, binding: Binding, inputs: Sequence[torch.Tensor], threads: int
+    kernel: Any,
+    workload: Workload,
+    binding: Binding,
+    inputs: Sequence[torch.Tensor],
+    threads: int,
+    empty: Callable[..., torch.Tensor] = _empty,
 ) -> Callable[[], Any]:
     """A call that allocates the outputs and runs `kernel` into them; it gives the outputs back.
 
-    Outputs that lie over inputs are these inputs: they hold other values after each call.
+    `empty` allocates, from shape, strides and dtype. Outputs that lie over inputs are these inputs: they hold other values
+    after each call.
 
     A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called straight through it
     with arrays made here once: 1 to 2 us a call, where production needs 0.2. Others are called as they are.
@@ -34,7 +40,7 @@ def allocating_call(
     given = [inputs[over[k]] if k in over else None for k in range(len(shapes))]
 
     def allocate() -> list[torch.Tensor]:
-        return [_empty(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
+        return [empty(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
 
     function = getattr(kernel, "function", None)
     if function is None:
@@ -53,7 +59,7 @@ def allocating_call(
         (shape,) = shapes
 
         def call_one(_keep: Any = (slots, values, inputs)) -> list[torch.Tensor]:
-            output = _empty(*shape)
+            output = empty(*shape)
             slots[at] = output.data_ptr()
             function(*arguments)
             return [output]

@@ -55,8 +55,9 @@ class Referee:
         return {}
 
     def prepare(self, case: Case, *, probes: int, shift: int = 0, fence: Fence = "", apart: bool = False) -> Reply:
-        """Put the case's inputs and poisoned outputs into the arena. {"offsets", "sizes", "fences", "readonly", "eager_s"}:
-        where the tensors begin and which pages the kernel must not touch or write, in bytes, and what eager took; or
+        """Put the case's inputs and poisoned outputs into the arena. {"offsets", "sizes", "fences", "readonly", "span",
+        "eager_s"}: where the tensors begin, which pages the kernel must not touch or write, how much of the arena is in use, in
+        bytes, and what eager took; or
         {"skip": why it can prove nothing}. With `apart` outputs lie over no inputs: for timing, where the runner copies
         what a call left."""
         answer = self._answers.get(case, probes=probes)
@@ -73,6 +74,7 @@ class Referee:
         self._fill(0)
         fences, readonly = self._buffers.closed(self._memory)
         places = {"offsets": self._buffers.offsets(self._memory), "fences": fences, "readonly": readonly}
+        places["span"] = self._buffers.span
         return {**places, "sizes": self._buffers.sizes, "eager_s": answer.eager_s}
 
     def prepare_outside(self, case: Case, *, probes: int) -> Reply:

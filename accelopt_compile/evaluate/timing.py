@@ -121,6 +121,44 @@ class Rig(Interface):
         ...
 
 
+class Stopwatch(Interface):
+    """The clock of a device, whose calls only launch."""
+
+    def prepare(self, call: Call) -> Call:
+        """`call`, warmed and as it can be launched with the least cost to the host; it gives what `call` gives."""
+        ...
+
+    def sample_us(self, call: Call) -> float:
+        """Microseconds of one call on the device."""
+        ...
+
+    def after_us(self, call: Call, then: Call) -> float:
+        """Microseconds of `then`, right after `call`."""
+        ...
+
+
+class DeviceRig:
+    """Both sides on a device, by its clock: a sample is one call."""
+
+    def __init__(self, ours: Maker, base: Maker, stopwatch: Stopwatch) -> None:
+        self._ours, self._base, self._stopwatch = ours, base, stopwatch
+        self.last: Call | None = None
+
+    def repeats(self) -> tuple[tuple[int, float], tuple[int, float]]:
+        taken = [1e3 * self._stopwatch.sample_us(self._stopwatch.prepare(make())) for make in (self._ours, self._base)]
+        return (1, taken[0]), (1, taken[1])
+
+    def block(self, number: int, order: Sequence[bool], counts: tuple[int, int]) -> Pairs:
+        sides = {ours: self._ours() if ours else self._base() for ours in ((False, True) if number % 2 else (True, False))}
+        self.last = sides[True]
+        ready = {ours: self._stopwatch.prepare(call) for ours, call in sides.items()}
+        pairs = []
+        for first in order:
+            taken = {ours: 1e3 * self._stopwatch.sample_us(ready[ours]) for ours in (first, not first)}
+            pairs.append((taken[True], taken[False]))
+        return pairs
+
+
 class LocalRig:
     """Both sides in this process."""
 

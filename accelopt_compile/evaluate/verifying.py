@@ -83,7 +83,7 @@ def verify(judge: Judge, runner: Caller, trials: Sequence[Trial]) -> Verified | 
 
 def _try(judge: Judge, runner: Caller, trial: Trial, prepared: dict[str, Any]) -> float | Rejected:
     """All calls of one trial; the share of the allowed error that the first used up."""
-    places = {name: prepared[name] for name in ("offsets", "sizes", "fences", "readonly")}
+    places = {name: prepared[name] for name in ("offsets", "sizes", "fences", "readonly", "span")}
     message = {"op": "run", **places, "threads": trial.threads}
     timeout_s = judge.limits.call_s + 20 * trial.calls * float(prepared["eager_s"])
     share = 0.0
@@ -98,7 +98,8 @@ def _try(judge: Judge, runner: Caller, trial: Trial, prepared: dict[str, Any]) -
             return Rejected(stage=Stage.NUMERICS, reason=reason, diagnosis="check indices, and return another value than 0")
         if reply.get("status") != 0:
             reason = f"the kernel returned {reply.get('status')!r}"[:200]
-            return Rejected(stage=Stage.RUN, reason=reason, diagnosis=f"on {trial}: a kernel returns 0 when it ran")
+            why = str(reply.get("fault") or "a kernel returns 0 when it ran")[:500]
+            return Rejected(stage=Stage.RUN, reason=reason, diagnosis=f"on {trial}: {why}")
         if reply.get("fault"):
             reason = f"{str(reply['fault'])[:300]} ({trial})"
             return Rejected(stage=Stage.MUTATION, reason=reason, diagnosis="a kernel leaves its process as it found it")

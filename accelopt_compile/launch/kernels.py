@@ -45,7 +45,7 @@ class Loaded:
 @dataclass(frozen=True, kw_only=True)
 class Adopted:
     """A kernel that a graph may call. `load` builds and loads it (raises AccelOptError or OSError); `kernel_us` is its
-    measured time, `directory` where the compiled launcher is kept."""
+    measured time, `directory` where the compiled launcher is kept, `device` what torch calls the device of its tensors."""
 
     key: str
     workload: Workload
@@ -53,6 +53,7 @@ class Adopted:
     reference: Reference
     directory: Path
     kernel_us: float = 0.0
+    device: str = "cpu"
 
 
 class KernelFellBack(UserWarning):
@@ -152,7 +153,8 @@ def _launch(entry: Adopted) -> native.Launched:
     }
     fallback = _fallback(entry, known_broken=not (loaded.address or loaded.call))
     if loaded.call is not None and not loaded.address:
-        return native.PythonLauncher(loaded.call, **counts, fallback=fallback)
+        kind = native.PythonLauncher if entry.device == "cpu" else native.DeviceLauncher
+        return kind(loaded.call, **counts, fallback=fallback)
     return native.launcher(
         loaded.address,
         **counts,
@@ -241,15 +243,14 @@ def _allocating(entry: Adopted, launched: native.Launched) -> Callable[..., Any]
     import torch
 
     workload = entry.workload
-    allocate = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None) or (
-        lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype)
-    )
+    on_host = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None) if entry.device == "cpu" else None
     shapes = layouts(workload.output_specs, workload.symbols)
     dtypes = tuple(torch_dtype(s.dtype) for s in workload.output_specs)
     first_size = len(workload.inputs)
     single = len(dtypes) == 1
 
     def call(*args: Any) -> Any:
+        allocate = on_host or functools.partial(_empty_beside, args[0] if first_size else entry.device)
         outs = tuple(
             allocate(shape, strides, dtype) for (shape, strides), dtype in zip(shapes(*args[first_size:]), dtypes, strict=True)
         )
@@ -257,6 +258,14 @@ def _allocating(entry: Adopted, launched: native.Launched) -> Callable[..., Any]
         return outs[0] if single else outs
 
     return call
+
+
+def _empty_beside(place: Any, shape: Sequence[int], strides: Sequence[int], dtype: Any) -> Any:
+    """New memory where a tensor lies, or on the current device of a type."""
+    import torch
+
+    device = place.device if isinstance(place, torch.Tensor) else place
+    return torch.empty_strided(shape, strides, dtype=dtype, device=device)
 
 
 def with_declared_strides(workload: Workload, tensors: Sequence[Any], sizes: Sequence[int]) -> list[Any]:

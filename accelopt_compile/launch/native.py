@@ -62,12 +62,15 @@ class PythonLauncher:
         if self.kernel is not None and 0 not in sizes:
             tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
             try:
-                if self.kernel([t.data_ptr() for t in tensors], sizes, thread_count()) == 0:
+                if self._launch(self.kernel, tensors, sizes) == 0:
                     return
             except Exception as failure:  # guards the user's program: the fallback is right whatever the kernel does
                 log.warning("a kernel raised %s: %s", type(failure).__name__, failure)
         self.fallbacks += 1
         self.fallback(*args)
+
+    def _launch(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> int:
+        return kernel([t.data_ptr() for t in tensors], sizes, thread_count())
 
     def many(self, tensors: tuple[Any, ...], sizes: tuple[int, ...], large: int) -> None:
         count = self.inputs + self.outputs
@@ -76,6 +79,21 @@ class PythonLauncher:
         for k in range(len(tensors) // count):
             mine = tensors[k * count : (k + 1) * count]
             self(*mine[: self.inputs], *sizes[k * self.symbols : (k + 1) * self.symbols], *mine[self.inputs :])
+
+
+class DeviceLauncher(PythonLauncher):
+    """For kernels that only put work on a stream: the device of the tensors is the current one for the call, the stream is
+    its current one, and nobody waits. So a call can be recorded into a graph of the device, as any of Inductor's."""
+
+    def _launch(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> int:
+        import torch
+
+        place = tensors[0].device
+        module = torch.get_device_module(place.type)
+        if place.index is None or place.index == module.current_device():
+            return super()._launch(kernel, tensors, sizes)
+        with module.device(place.index):
+            return super()._launch(kernel, tensors, sizes)
 
 
 _parent = os.getpid()

@@ -72,8 +72,9 @@ def _run(*arguments: Any) -> Any:
 def _fake(*arguments: Any) -> Any:
     """Shapes and strides of the outputs; sizes stay symbolic."""
     *tensors, sizes, key = arguments
-    workload = kernels.adopted(key).workload
-    device = tensors[0].device if tensors else torch.device("cpu")
+    adopted = kernels.adopted(key)
+    workload = adopted.workload
+    device = tensors[0].device if tensors else torch.device(adopted.device)
     layouts = kernels.layouts(workload.output_specs, workload.symbols)(*sizes)
     made = tuple(
         torch.empty_strided(shape, strides, dtype=kernels.torch_dtype(spec.dtype), device=device)

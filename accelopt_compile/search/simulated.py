@@ -129,6 +129,8 @@ class SimulatedBackend:
     only the choices that they were asked for, as a backend may."""
 
     name: str = "simulated"
+    device: str = "cpu"
+    automatic: bool = False
     gemm_budget: int = 0
     roofline_us: float = 10.0
     terse: bool = False

@@ -14,14 +14,30 @@ from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
+class Attached:
+    """A device with memory of its own, as a process needs it that runs kernels there. `driver` names the class of
+    `accelopt_compile.evaluate.devices` that allocates, copies and times. Behind walls `opens` are the device files and folders
+    that stay open for writing, `reads` those for reading; `variables` of the user's environment say which device it is. Where
+    `compiles`, a first launch runs a compiler: the process may then start what is installed, as a builder may."""
+
+    driver: str
+    opens: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+    compiles: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ready:
     """The backend can build and run here. `target` is e.g. "cpp-x86_64-avx512"; `environment` what a record stores
     and a load compares (compiler version, device name, ...). `rung` is what running a kernel here proves: "simulated" where
-    the target's device is not here, so that kernels are right or wrong, but never fast or slow."""
+    the target's device is not here, so that kernels are right or wrong, but never fast or slow. `attached` is the device that
+    kernels take addresses of; None where they take the host's."""
 
     target: str
     environment: Mapping[str, str]
     rung: Literal["device", "simulated"] = "device"
+    attached: Attached | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +105,11 @@ class Backend(Protocol):
     """One language. Implementations are stateless apart from caches of what the machine is."""
 
     name: str
+    device: str
+    """torch's name for the devices whose tensors its kernels take: "cpu", "cuda". Written out in the class, as is `automatic`:
+    both are read without importing the backend (`registry.automatic`)."""
+    automatic: bool
+    """Whether the setting "auto" may choose it for a graph on its device."""
     gemm_budget: int
     """Matrix products that a region may hold at most; 0 where the language leaves them to the library."""
 

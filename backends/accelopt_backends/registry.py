@@ -16,6 +16,8 @@ from typing import Any
 from accelopt_backends.base import Backend, Ready
 
 _CLASS = re.compile(r"^class (\w+Backend)\b", re.MULTILINE)
+_DEVICE = re.compile(r'^    device = "(\w+)"$', re.MULTILINE)
+_AUTOMATIC = re.compile(r"^    automatic = True$", re.MULTILINE)
 
 
 @functools.cache
@@ -23,11 +25,23 @@ def classes() -> dict[str, str]:
     """Name to "module:Class" of each backend: a folder of this package whose `__init__` defines a class named ...Backend.
     Read as text, since importing one may load a toolchain."""
     found = {}
-    for init in sorted(Path(__file__).parent.glob("*/__init__.py")):
-        name = init.parent.name
-        if (defined := _CLASS.search(init.read_text(encoding="utf-8"))) is not None:
+    for name, text in _texts().items():
+        if (defined := _CLASS.search(text)) is not None:
             found[name] = f"accelopt_backends.{name}:{defined[1]}"
     return found
+
+
+def automatic(device: str) -> tuple[str, ...]:
+    """The names of the backends that the setting "auto" tries for a graph whose tensors are on `device` ("cpu", "cuda"). No
+    other backend is imported for it, so that a graph on one device never meets another's toolchain."""
+    texts = {name: _texts()[name] for name in classes()}
+    meant = [name for name, text in texts.items() if (said := _DEVICE.search(text)) is not None and said[1] == device]
+    return tuple(name for name in meant if _AUTOMATIC.search(texts[name]))
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    return {p.parent.name: p.read_text(encoding="utf-8") for p in sorted(Path(__file__).parent.glob("*/__init__.py"))}
 
 
 def backend_named(name: str, target: str = "") -> Backend:

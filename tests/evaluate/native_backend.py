@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from accelopt_backends.base import Guide, Ready, Refusal, Roofline
+from accelopt_backends.base import Attached, Guide, Ready, Refusal, Roofline
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload
 
@@ -27,6 +27,8 @@ class NativeKernel:
 
 class NativeBackend:
     name = "native"
+    device = "cpu"
+    automatic = False
 
     def probe(self) -> Ready:
         return Ready(target="native", environment={})
@@ -90,3 +92,13 @@ def sample(*, before: str = "", after: str = "", replace: Mapping[str, str] | No
         assert old in text
         text = text.replace(old, new)
     return KernelSource(language="cpp", text=text, tunables={"WIDTH": (1, 2, 3)}, origin="human")
+
+
+class AttachedBackend(NativeBackend):
+    """The same kernels on a device with memory of its own, which is here for certain: the stand-in on the host. `opens` are the
+    files that its driver is said to need."""
+
+    opens: tuple[str, ...] = ()
+
+    def probe(self) -> Ready:
+        return Ready(target="native", environment={}, attached=Attached(driver="copies", opens=self.opens))

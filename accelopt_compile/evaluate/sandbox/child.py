@@ -42,6 +42,10 @@ def enter(request: Mapping[str, Any], descriptors: list[int], baselines: Any = N
             writable = [request["scratch"], *request["writable"]]
             raise_walls("builder", limits, readable=request["readable"], writable=writable)
             serve(Channel(channel), build)
+        case "runner" if request["attached"] is not None:
+            from accelopt_compile.evaluate.sandbox import attached
+
+            attached.serve_runner(Channel(channel), request, arena[0])
         case "runner":
             from accelopt_compile.evaluate.sandbox.runner import Runner
 
@@ -60,7 +64,7 @@ def enter(request: Mapping[str, Any], descriptors: list[int], baselines: Any = N
         case "nursery":
             from accelopt_compile.evaluate.sandbox import nursery
 
-            limit(limits)
+            limit(limits, attached=request["attached"] is not None)
             nursery.serve(channel)
 
 

@@ -12,10 +12,11 @@ import socket
 import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NoReturn
 
+from accelopt_backends.base import Attached
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.channel import MESSAGE_BYTES
@@ -37,7 +38,8 @@ class ChildFailed(Exception):
 @dataclass(frozen=True, kw_only=True)
 class Birth:
     """What a child is to become. `readable` and `writable` are folders that its walls leave open to it; `arena` is the
-    descriptor of the memory that it shares with others, -1 for none."""
+    descriptor of the memory that it shares with others, -1 for none. `attached` is the device that it uses, `baseline` what
+    such a runner compiles before its walls rise ("workload", "binding", "threads"), None for nothing."""
 
     role: Literal["referee", "builder", "runner", "tracer", "nursery", "scales"]
     scratch: str
@@ -46,6 +48,8 @@ class Birth:
     readable: Sequence[str] = ()
     writable: Sequence[str] = ()
     arena: int = -1
+    attached: Attached | None = None
+    baseline: Mapping[str, Any] | None = None
 
 
 class Child:
@@ -197,12 +201,14 @@ class _Process:
 def _start(birth: Birth, forker: Forker, channel: socket.socket, output: int) -> _Process:
     request = {
         "role": birth.role,
-        "environment": child_environment(birth.scratch, birth.inductor_cache),
+        "environment": child_environment(birth.scratch, birth.inductor_cache, birth.attached.variables if birth.attached else ()),
         "scratch": birth.scratch,
         "path": [p or os.getcwd() for p in sys.path],
         "limits": asdict(birth.limits),
         "readable": list(birth.readable),
         "writable": list(birth.writable),
+        "attached": None if birth.attached is None else asdict(birth.attached),
+        "baseline": birth.baseline,
     }
     pid = forker.fork(request, [channel.fileno(), output, *([birth.arena] if birth.arena >= 0 else [])])
     return _Process(pid, lambda: forker.reap(pid))

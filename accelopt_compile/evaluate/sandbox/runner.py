@@ -13,15 +13,23 @@ from accelopt_backends.registry import backend_at
 from accelopt_compile.evaluate.baseline import Baselines
 from accelopt_compile.evaluate.bench import Bench
 from accelopt_compile.evaluate.buffers import mapped
+from accelopt_compile.evaluate.devices import Device
 from accelopt_compile.evaluate.sandbox import hygiene
 from accelopt_compile.records import Artifact, Workload
 
+STOPPED = 70
+"""The status of a call in which the device itself stopped: a failed assertion there, an access that it forbids."""
+
 
 class Runner:
-    """Holds at most one kernel. `baselines` are those that were compiled before this process was forked, if any."""
+    """Holds at most one kernel. `baselines` are those that were compiled before this process was forked, or before its walls
+    rose, if any. With a `device` the used part of the arena is copied there for each call, and back after it, so that whoever
+    judges finds in the arena what the kernel left on the device, canaries and all."""
 
-    def __init__(self, descriptor: int, baselines: Baselines | None, walls: Mapping[str, str]) -> None:
-        self._memory = mapped(descriptor)
+    def __init__(
+        self, descriptor: int, baselines: Baselines | None, walls: Mapping[str, str], device: Device | None = None
+    ) -> None:
+        self._memory, self._device = mapped(descriptor), device
         self._baselines, self._walls = baselines, walls
         self._kernel: Any = None
         self._bench: Bench | None = None
@@ -59,6 +67,8 @@ class Runner:
     def run(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """One call of the kernel on the arena. {"status": what it returned} and "fault": what it did to the process that
         its results do not show, "" for nothing."""
+        if self._device is not None:
+            return self._run_there(self._device, message)
         base = self._memory.data_ptr()
         pointers = [base + offset for offset in message["offsets"]]
         threads = int(message["threads"])
@@ -73,17 +83,32 @@ class Runner:
             fault = f"it started {started} threads beside its own, told to use {self._most_threads} in all"
         return {"status": status, "fault": fault}
 
+    def _run_there(self, device: Device, message: Mapping[str, Any]) -> dict[str, Any]:
+        """`run` on a device, whose driver has threads of its own, and whose memory has no pages that could be closed. After a
+        fault of the device this process is of no more use; what is asked of it next fails."""
+        host = self._memory[: message["span"]]
+        there = device.to(host)
+        pointers = [there.data_ptr() + offset for offset in message["offsets"]]
+        try:
+            status, changed = _called(self._kernel, pointers, message["sizes"], int(message["threads"]))
+            device.synchronize()
+            device.back(there, host)
+        except RuntimeError as failure:
+            return {"status": STOPPED, "fault": f"the device stopped: {failure}"[:500]}
+        return {"status": status, "fault": "the arrays of its arguments were changed" if changed else ""}
+
     def bench(self, message: Mapping[str, Any]) -> Bench:
         if self._bench is None:
             workload, binding = Workload.from_json(message["workload"]), message["binding"]
             self._bench = Bench(
                 workload,
                 binding,
-                self._baselines or Baselines(workload, binding),
+                self._baselines or Baselines(workload, binding, self._device),
                 memory=self._memory,
                 kernel=self._kernel,
                 threads=message["threads"],
                 seed=message["seed"],
+                device=self._device,
             )
         return self._bench
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 PASSED_ON = (
@@ -44,9 +45,9 @@ def _temporary_folder() -> str:
     return folder
 
 
-def child_environment(scratch: str, inductor_cache: str) -> dict[str, str]:
-    """The whole environment of a child: the allow-list, scratch folders, and Inductor's cache."""
-    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+def child_environment(scratch: str, inductor_cache: str, variables: Sequence[str] = ()) -> dict[str, str]:
+    """The whole environment of a child: the allow-list and a device's `variables`, scratch folders, and Inductor's cache."""
+    environment = {name: os.environ[name] for name in (*PASSED_ON, *variables) if name in os.environ}
     return environment | {
         "HOME": scratch,
         "TMPDIR": scratch,

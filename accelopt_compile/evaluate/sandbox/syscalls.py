@@ -52,8 +52,9 @@ _RUNNER = (
 _CLONE_THREAD = 0x10000
 
 
-def restrict(*, compiles: bool) -> None:
-    """Refuse them to this process and its children, for good. Raises OSError where libseccomp or the kernel cannot."""
+def restrict(*, compiles: bool, opens: bool = False) -> None:
+    """Refuse them to this process and its children, for good. Raises OSError where libseccomp or the kernel cannot. With
+    `opens` files may be opened for writing, which a device's are: Landlock alone then says which."""
     seccomp = library()
     if isinstance(seccomp, str):
         raise OSError(f"libseccomp is not there ({seccomp}); Debian and Ubuntu: apt install libseccomp2")
@@ -64,7 +65,7 @@ def restrict(*, compiles: bool) -> None:
     if not compiles:
         _add(seccomp, rules, seccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags lie in memory; glibc then uses clone
         _add(seccomp, rules, refused, "clone", seccomp.Arg(0, seccomp.MASKED_EQ, _CLONE_THREAD, 0))
-        for name, flags in (("open", 1), ("openat", 2)):
+        for name, flags in () if opens else (("open", 1), ("openat", 2)):
             for mode in (os.O_WRONLY, os.O_RDWR):
                 _add(seccomp, rules, refused, name, seccomp.Arg(flags, seccomp.MASKED_EQ, os.O_ACCMODE, mode))
         _add(seccomp, rules, refused, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))

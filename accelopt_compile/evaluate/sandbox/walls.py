@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from accelopt_backends.base import Attached
 from accelopt_compile.evaluate.sandbox import landlock, syscalls
 
 Role = Literal["runner", "builder"]
@@ -42,18 +43,16 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
-def limit(limits: Mapping[str, Any]) -> None:
+def limit(limits: Mapping[str, Any], *, attached: bool = False) -> None:
     """Bound memory, processor time, file size and open files of this process, no core dumps; it dies with its parent.
     Data, not address space: torch and its libraries reserve far more than they touch. Raises OSError or ValueError.
 
     Not processor time where that is measured ("cpu_s" 0): with such a limit Linux counts a process's time in ticks of
-    4 ms. The host's deadline bounds those."""
-    bounds = [
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_DATA, int(limits["memory_bytes"])),
-        (resource.RLIMIT_FSIZE, int(limits["file_bytes"])),
-        (resource.RLIMIT_NOFILE, int(limits["open_files"])),
-    ]
+    4 ms. The host's deadline bounds those. Where a device is `attached`, neither data nor open files: its driver maps the
+    device's memory many times over, and opens a file for each event."""
+    bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, int(limits["file_bytes"]))]
+    if not attached:
+        bounds += [(resource.RLIMIT_DATA, int(limits["memory_bytes"])), (resource.RLIMIT_NOFILE, int(limits["open_files"]))]
     if limits["cpu_s"]:
         bounds.append((resource.RLIMIT_CPU, int(limits["cpu_s"])))
     for what, bound in bounds:
@@ -64,30 +63,43 @@ def limit(limits: Mapping[str, Any]) -> None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def raise_walls(role: Role, limits: Mapping[str, Any], *, readable: Sequence[str], writable: Sequence[str]) -> Walls:
+def raise_walls(
+    role: Role,
+    limits: Mapping[str, Any],
+    *,
+    readable: Sequence[str],
+    writable: Sequence[str],
+    attached: Attached | None = None,
+    before_files: Callable[[], None] = lambda: None,
+) -> Walls:
     """Give up, for good, what a candidate ("runner") or a compiler ("builder") does not need. A runner writes nowhere and
     starts nothing; a builder writes below `writable` and executes what is installed. Both read what is installed, and
-    `readable`. Called in a process with one thread."""
+    `readable`. Called in a process with one thread. An `attached` device keeps its files open, and `compiles` makes a
+    runner a builder as far as programs go; its driver's threads start in `before_files`, which runs when the walls that want one
+    thread stand, and whose own failure is raised."""
     syscalls.library()
-    compiles = role == "builder"
+    compiles = role == "builder" or (attached is not None and attached.compiles)
+    opens, reads = ((), ()) if attached is None else (attached.opens, attached.reads)
     installed = [*_LIBRARIES, *python_folders()]
 
     def files() -> None:
         landlock.restrict(
-            readable=[*_FACTS, *_DEVICES, *readable, *([] if compiles else installed)],
-            writable=["/dev/null", *(writable if compiles else ())],
+            readable=[*_FACTS, *_DEVICES, *readable, *reads, *([] if compiles else installed)],
+            writable=["/dev/null", *opens, *(writable if compiles else ())],
             executable=installed if compiles else (),
         )
 
     raised: Sequence[tuple[str, Callable[[], None]]] = (
-        ("limits", lambda: limit(limits)),
+        ("limits", lambda: limit(limits, attached=attached is not None)),
         ("network", _leave_network),
         ("privileges", _drop_privileges),
         ("files", files),
-        ("system calls", lambda: syscalls.restrict(compiles=compiles)),
+        ("system calls", lambda: syscalls.restrict(compiles=compiles, opens=bool(opens))),
     )
     walls: Walls = {}
     for name, build in raised:
+        if name == "files":
+            before_files()
         try:
             build()
             walls[name] = ""

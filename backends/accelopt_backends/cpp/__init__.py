@@ -19,6 +19,8 @@ class CppBackend:
     """See `accelopt_backends.base.Backend` for the contract of every method."""
 
     name = "cpp"
+    device = "cpu"
+    automatic = True
     gemm_budget = 0
 
     def probe(self) -> Ready | Missing:

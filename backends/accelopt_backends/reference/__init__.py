@@ -34,6 +34,8 @@ class ReferenceBackend:
     """Kernels in the language "reference": Python text that defines `kernel(pointers, sizes, threads) -> int`."""
 
     name = "reference"
+    device = "cpu"
+    automatic = False
     gemm_budget = 0
 
     def __init__(self, target: str = "") -> None:

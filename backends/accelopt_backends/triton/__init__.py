@@ -19,6 +19,8 @@ class TritonBackend:
     is; on a GPU it is the GPU's."""
 
     name = "triton"
+    device = "cuda"
+    automatic = True
     gemm_budget = 2
 
     def __init__(self, target: str = "") -> None:
@@ -43,7 +45,7 @@ class TritonBackend:
             return Missing(why=str(unknown), how="name one of these targets")
         if device.present() is None:
             return Ready(target=target.name, environment=environment, rung="simulated")
-        return Ready(target=target.name, environment=environment | device.environment())
+        return Ready(target=target.name, environment=environment | device.environment(), attached=device.attached())
 
     def supports(self, workload: Workload) -> str | None:
         family = _family(workload)

@@ -2,7 +2,7 @@
 
 A call walks the program and launches on the current stream of the current device; it never waits for the device, and
 memory comes from the caching allocator, so that graphs can capture it once every specialisation that it needs was made by a
-call outside the capture. Not covered: a process behind the sandbox's walls, which may open no device.
+call outside the capture. Behind walls a process opens the device before they rise (`attached`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from accelopt_backends.base import Kernel
+from accelopt_backends.base import Attached, Kernel
 from accelopt_backends.triton.arithmetic import evaluate
 from accelopt_backends.triton.binding import Bound, known_at_build
 from accelopt_backends.triton.source import Launch, Scratch, parse
@@ -46,6 +46,26 @@ def environment() -> dict[str, str]:
     about = torch.cuda.get_device_properties(torch.cuda.current_device())
     runtime = torch.version.hip or torch.version.cuda or ""
     return {"device": about.name, "multiprocessors": str(about.multi_processor_count), "device_runtime": str(runtime)}
+
+
+_OPENS = (
+    "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset", "/dev/nvidia-caps", "/dev/kfd",
+    "/dev/dri",
+)  # fmt: skip
+_READS = (
+    "/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module", "/sys/bus/pci", "/sys/devices", "/sys/class/kfd",
+    "/sys/class/drm", "/run/nvidia-persistenced", "/etc/nvidia",
+)  # fmt: skip
+_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_HOME",
+    "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION", "TRITON_PTXAS_PATH", "TRITON_LIBCUDA_PATH",
+)  # fmt: skip
+
+
+def attached() -> Attached:
+    """What a process behind walls needs of the driver's files. A launch of a new specialisation compiles (`_Launchable`)."""
+    numbered = sorted(str(path) for path in Path("/dev").glob("nvidia[0-9]*"))
+    return Attached(driver="cuda", opens=(*numbered, *_OPENS), reads=_READS, variables=_VARIABLES, compiles=True)
 
 
 Specialised = tuple[bool, ...]
