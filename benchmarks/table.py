@@ -127,11 +127,28 @@ def startup(result: Mapping[str, Any]) -> str:
     return f"{title} ({where(result)}):\n\n{markdown(['', 'Inductor cache cold', 'warm'], rows)}"
 
 
+def device_kernels(result: Mapping[str, Any]) -> str:
+    """What was built for devices that are not here, and verified in a simulation."""
+    found, targets = result["summary"], result["targets"]
+    rows = []
+    for family, stages in found["families"].items():
+        cells = [stages.get(stage, {}) for stage in (*targets, "verify")]
+        told = [f"{c.get('ok', 0)}" + (f", {c['failed']} failed" if c.get("failed") else "") for c in cells]
+        rows.append([family, *told, str(stages.get("supports", {}).get("refused", 0) or "")])
+    part = "" if result["complete"] else f", {result['of']} were to be tried: the run was cut off"
+    title = (
+        f"Kernels for GPUs, without one: {found['workloads']} workloads of models and problems{part}; {found['builds']} builds "
+        "at default and random tunables, verified in a simulation; structures that passed, by target"
+    )
+    columns = ["family", *(target.partition("-")[2] for target in targets), "right", "left to Inductor"]
+    return f"{title} ({where(result)}):\n\n{markdown(columns, rows)}"
+
+
 def render(directory: Path = RESULTS) -> str:
     """All tables for which there are results."""
     parts = [
         show(result)
-        for name, show in (("models", models), ("transcripts", agents), ("startup", startup))
+        for name, show in (("models", models), ("transcripts", agents), ("startup", startup), ("device-kernels", device_kernels))
         if (result := newest(name, directory)) is not None
     ]
     parts[1:1] = [regions(result) for result in region_results(directory)]
