@@ -10,7 +10,7 @@ import torch
 from torch.fx import GraphModule
 
 from accelopt_backends.base import Backend, Missing, Ready
-from accelopt_backends.registry import automatic, backend_named
+from accelopt_backends.registry import automatic, backend_named, classes
 from accelopt_compile.config import Settings
 from accelopt_compile.errors import ToolchainMissing
 
@@ -37,9 +37,10 @@ def _values(gm: GraphModule) -> Iterator[torch.Tensor]:
 
 def chosen(settings: Settings, device: str) -> tuple[Backend, Ready]:
     """The backend of these settings for a graph on `device`. By itself ("auto") only one whose kernels are for that device, and
-    whose own device is here. Raises ToolchainMissing where there is none, with what each says."""
-    by_itself = settings.backend == "auto"
-    names = automatic(device) if by_itself else (settings.backend,)
+    whose own device is here; a target names its language. Raises ToolchainMissing where there is none, with what each says."""
+    asked = settings.backend if settings.backend != "auto" else _language(settings.target)
+    by_itself = not asked
+    names = automatic(device) if by_itself else (asked,)
     why = []
     for name in names:
         backend = backend_named(name, settings.target)
@@ -53,3 +54,11 @@ def chosen(settings: Settings, device: str) -> tuple[Backend, Ready]:
         else:
             return backend, ready
     raise ToolchainMissing(f"no backend works here: {'; '.join(why) or f'none has kernels for tensors on {device}'}")
+
+
+def _language(target: str) -> str:
+    """The backend that a target begins with ("cpp-x86_64-avx2"), "" for no target. Raises ToolchainMissing for any other."""
+    name = target.partition("-")[0]
+    if target and name not in classes():
+        raise ToolchainMissing(f"{target!r} is no target: it begins with a language, one of {', '.join(sorted(classes()))}")
+    return name

@@ -80,7 +80,15 @@ def checked(node: ast.expr, known: set[str]) -> ast.expr:
 
 
 def evaluate(node: ast.expr, names: Mapping[str, int]) -> int:
-    """The value of a checked expression. Raises ZeroDivisionError, and KeyError for a name without a value (a pointer)."""
+    """The value of a checked expression, 64 bits at every step: numbers that grow without end would keep a process busy. Raises
+    OverflowError, ZeroDivisionError, and KeyError for a name without a value (a pointer)."""
+    value = _value(node, names)
+    if not -(1 << 63) <= value < 1 << 63:
+        raise OverflowError(f"line {node.lineno}: an integer of the host function is beyond 64 bits")
+    return value
+
+
+def _value(node: ast.expr, names: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=value):
             return int(value)  # type: ignore[arg-type]

@@ -10,6 +10,12 @@ from accelopt_compile.records import ITEM_BYTES
 
 Grid = tuple[int, int, int]
 
+MOST = ((1 << 31) - 1, 65535, 65535)
+"""Programs along each axis of a grid at most."""
+
+DECLINED = 1
+"""The status of a call that no grid can hold: the caller runs the region otherwise."""
+
 
 def chosen(program: Program, tunables: Mapping[str, int]) -> dict[str, int]:
     """`tunables`, the others at their defaults."""
@@ -17,7 +23,9 @@ def chosen(program: Program, tunables: Mapping[str, int]) -> dict[str, int]:
 
 
 def known(program: Program, tunables: Mapping[str, int], sizes: Sequence[int], *, interpreted: bool) -> dict[str, int]:
-    """The integers that a call starts with: tunables, and `sizes` in the order of the program's symbols."""
+    """The integers that a call starts with: tunables, and `sizes` in the order of the program's symbols. Raises ValueError."""
+    if len(sizes) != len(program.symbols):
+        raise ValueError(f"the host function takes {len(program.symbols)} sizes, and the workload has {len(sizes)}")
     return chosen(program, tunables) | dict(zip(program.symbols, sizes, strict=True)) | {INTERPRETED: int(interpreted)}
 
 
@@ -29,7 +37,8 @@ def walk(
     launch: Callable[[Launch, Grid], None],
 ) -> int:
     """Every step in turn; the status of the call. `names` gets each integer as it is known; `allocate` is told the bytes of
-    scratch memory, `launch` each grid that is not empty. Raises ZeroDivisionError, and KeyError for arithmetic on a pointer."""
+    scratch memory, `launch` each grid that is not empty. Raises OverflowError, ZeroDivisionError, and KeyError for arithmetic on
+    a pointer."""
     for step in program.steps:
         match step:
             case Assign():
@@ -41,6 +50,8 @@ def walk(
                     return step.status
             case Launch():
                 x, y, z = (*(evaluate(axis, names) for axis in step.grid), 1, 1)[:3]
+                if any(count > most for count, most in zip((x, y, z), MOST, strict=True)):
+                    return DECLINED
                 if min(x, y, z) > 0:
                     launch(step, (x, y, z))
     return 0

@@ -296,3 +296,17 @@ def test_the_evaluator_tells_right_kernels_from_wrong_ones(tmp_path: Path) -> No
 def test_the_product_sample_is_what_its_workload_says() -> None:
     """The samples of these tests belong together."""
     assert ("s0", 256) == product_workload().output_specs[0].shape
+
+
+def test_numbers_of_the_host_function_stay_within_64_bits(tmp_path: Path) -> None:
+    """25 lines that raise a number to the fourth power would keep a process busy for days."""
+    growing = "\n".join(["    a0 = 9999999999", *(f"    a{n + 1} = a{n} * a{n} * a{n} * a{n}" for n in range(25))])
+    text = element("tl.store(out0 + i, i)", "*i32").replace("    one[", f"{growing}\n    one[")
+    with pytest.raises(interpreter.KernelRaised, match="beyond 64 bits"):
+        run(tmp_path, text, [torch.zeros(16, dtype=torch.int32)])
+
+
+def test_a_grid_that_no_device_takes_is_declined(tmp_path: Path) -> None:
+    """The second and third axis of a grid end at 65535."""
+    text = element("tl.store(out0 + i, i)", "*i32", launch="one[(1, 65536)]")
+    assert 0 != run(tmp_path, text, [torch.zeros(16, dtype=torch.int32)])
