@@ -67,7 +67,7 @@ class Tuned:
 def candidates_text(count: int, target: str) -> str:
     """What is said of kernels that are kept and not adopted."""
     proven = f"{plural(count, 'kernel')} proven in simulation for {target}"
-    return f"{proven}; `accelopt cache promote` on that device decides"
+    return f"{proven}; until `accelopt cache promote` decides on that device, Inductor runs the region"
 
 
 def search_settings(settings: Settings, *, estimated: bool = False) -> SearchSettings:

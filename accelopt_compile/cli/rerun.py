@@ -99,7 +99,7 @@ class Rerun:
                 raise
             return Finding(record_id=record_id, state="skipped", reason=f"interrupted: {failure}")
         if rejected is None:
-            return Finding(record_id=record_id, state="proven")
+            return Finding(record_id=record_id, state="proven", reason="in simulation" if record.outcome == "candidate" else "")
         return Finding(
             record_id=record_id,
             state="failed",

@@ -90,6 +90,8 @@ def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: boo
     for finding in of["skipped"]:
         out.line(finding.line(), level=0)
     counts = ", ".join(f"{len(found)} {state}" for state, found in of.items() if found)
+    if simulated := sum(f.reason == "in simulation" for f in of["proven"]):
+        counts += f"; {simulated} in simulation, not on {'its device' if simulated == 1 else 'their devices'}"
     if counts:
         out.line(f"{len(work.findings)} of {plural(len(chosen), 'record')}: {counts}", level=0)
     if of["failed"]:

@@ -123,6 +123,14 @@ def test_explain_on_the_device_says_that_it_decides(
     assert "decides on it, the device is here" in capsys.readouterr().out
 
 
+def test_verify_rerun_says_that_a_candidate_was_proven_in_simulation(
+    ids: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody takes it for proven on its device."""
+    assert 0 == run(["cache", "verify", ids["candidate"], "--rerun"])
+    assert "1 of 1 record: 1 proven; 1 in simulation, not on its device" in capsys.readouterr().out
+
+
 def test_verify_rerun_proves_a_candidate_again_in_simulation(ids: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """A right one stays, a wrong one goes to quarantine; a winner of an absent device is skipped and named."""
     assert 0 == run(["cache", "verify", "--all", "--rerun", "--json"])

@@ -151,6 +151,8 @@ def test_a_page_of_estimates_calls_every_speedup_one(tmp_path: Path) -> None:
     assert "estimated" == report.basis
     assert "nothing was timed, and no kernel is launched" in page
     assert "best estimated speedup so far" in page
+    assert "proven in simulation" in page
+    assert "proven in full" not in page
     assert "95 %" not in page
     bare = re.findall(r".{30}(?<!estimated )(?<![\d.])\d+\.\d{2,3}x", page)
     assert [] == [found for found in bare if "roofline" not in found]

@@ -3,8 +3,8 @@
 The language chooses between compiling and interpreting when it is imported. Here one process does both: its own device
 functions (tl.sum and others) are exchanged for interpreted ones while `interpreting` lasts, and put back afterwards.
 What is put right: bf16 is rounded to nearest even and computed with through float32 (the interpreter truncates, and computes
-on bit patterns), dots round to TF32 where the device would, assertions hold, reductions with a function of the kernel's own
-take logarithmically many steps. What stays blind is in README.md.
+on bit patterns), dots round to TF32 where the device would, assertions and hints hold, lanes store in either order, reductions
+with a function of the kernel's own take logarithmically many steps. What stays blind is in README.md.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+from accelopt_backends.triton import promises
 
 
 class Stopped(Exception):
@@ -50,8 +52,9 @@ def interpreted(module: ModuleType) -> dict[str, Function]:
 
 
 @contextlib.contextmanager
-def interpreting() -> Iterator[Any]:
-    """Switch the interpreter on; yields its builder, which holds the grid."""
+def interpreting(*, backwards: bool = False) -> Iterator[Any]:
+    """Switch the interpreter on; yields its builder, which holds the grid. `backwards`: of lanes that store to one place the
+    first wins instead of the last; a device promises neither."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -61,6 +64,9 @@ def interpreting() -> Iterator[Any]:
         for owner, name, function in _device_functions():
             scope.set_attr(owner, name, function)
         _put_right(scope, interpreter, tl)
+        promises.hold_hints(scope, tl)
+        if backwards:
+            scope.set_attr(interpreter.interpreter_builder, "create_masked_store", promises.stored_backwards(interpreter))
         with np.errstate(all="ignore"):
             yield interpreter.interpreter_builder
     finally:

@@ -1,8 +1,8 @@
 """Running a kernel without its device: the program walked here, its device functions in the language's interpreter.
 
 Memory is host memory by address, scratch is numpy's with room around it that is checked after each launch. Programs of a
-grid run one after another, in turns first to last and last to first: results that depend on the order differ between two
-calls. What this cannot see is in README.md.
+grid, and lanes of a store, run one after another, in turns first to last and last to first: results that depend on the order
+differ between two calls. What this cannot see is in README.md.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def load(artifact: Artifact) -> Kernel:
         names = known(program, artifact.tunables, sizes, interpreted=True)
         addresses = {name: int(p) for (name, _), p in zip(program.tensors, pointers, strict=True)}
         try:
-            with emulation.interpreting() as builder:
-                run = _Run(launches, names, addresses, builder, backwards=next(turn) % 2 == 1)
+            backwards = next(turn) % 2 == 1
+            with emulation.interpreting(backwards=backwards) as builder:
+                run = _Run(launches, names, addresses, builder, backwards=backwards)
                 return walk(program, names, allocate=run.allocate, launch=run.launch)
         except emulation.Stopped:
             return ASSERTED

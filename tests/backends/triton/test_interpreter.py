@@ -273,6 +273,37 @@ def cache_root(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     sys.modules.pop("samples", None)
 
 
+HINTS = {
+    "tl.multiple_of(k, 8)": True,  # one run of successive integers from 0
+    "tl.max_contiguous(tl.multiple_of(16 + k, 16), 16)": True,
+    "tl.max_constancy(k // 4, 4)": True,
+    "tl.multiple_of(8 + k, 16)": False,
+    "tl.max_contiguous(k % 8, 16)": False,
+    "tl.max_contiguous(k % 8, 8)": True,
+    "tl.max_constancy(k // 2, 4)": False,
+    "k + tl.multiple_of(tl.program_id(0) + 24, 16)": False,
+}
+
+
+@pytest.mark.parametrize(("hint", "true"), HINTS.items())
+def test_a_hint_must_be_true(hint: str, true: bool, tmp_path: Path) -> None:
+    """An untrue one would make a wide load at an address that is no multiple of its width."""
+    text = element(f"k = tl.arange(0, 16)\nk = {hint}\ntl.store(out0 + k * 0, k.to(tl.float32), mask=k == 0)", "*fp32")
+    out = torch.ones(64)
+    if true:
+        assert 0 == run(tmp_path, text, [out])
+    else:
+        with pytest.raises(interpreter.KernelRaised, match="not true of these values"):
+            run(tmp_path, text, [out])
+
+
+def test_lanes_that_store_to_one_place_do_so_in_either_order(tmp_path: Path) -> None:
+    """A device promises no order, so two calls have to differ."""
+    text = element("k = tl.arange(0, 8)\ntl.store(out0 + k * 0, k.to(tl.float32))", "*fp32")
+    kernel, out = loaded(tmp_path, text), torch.zeros(1)
+    assert [7.0, 0.0] == [out.item() for _ in range(2) if kernel([out.data_ptr()], [], 1) == 0]
+
+
 @pytest.mark.usefixtures("cache_root")
 def test_the_evaluator_tells_right_kernels_from_wrong_ones(tmp_path: Path) -> None:
     """Built by a builder that may write in one folder, run by a runner that may write nowhere and start nothing."""
