@@ -130,9 +130,8 @@ def describe(report: Report, *, lessons: int | None = None) -> list[tuple[str, s
         t, how = best.timing, "full evaluation" if best.confirmed else "quick timing"
         told = f"{t.speedup:.3f}x, 95 % between {t.low:.3f}x and {t.high:.3f}x ({how})"
         if t.basis == "estimated":
-            told = (
-                f"{times_text(t.speedup, t.basis, 3)} ({'proven in simulation' if best.confirmed else 'not proven'}, nothing was timed)"
-            )
+            proven = "proven in simulation" if best.confirmed else "not proven"
+            told = f"{times_text(t.speedup, t.basis, 3)} ({proven}, nothing was timed)"
         lines.append(("best", f"{told}, candidate {best.id}"))
         lines.append(("by", best.plan or "the seed"))
     lines.append(("evaluated", f"{report.evaluated} in {seconds_text(report.seconds)}, {report.duplicates} duplicates"))

@@ -79,8 +79,9 @@ def test_a_search_with_the_built_in_proposer_leaves_candidates_with_provenance()
     assert ("candidate", "simulated") == (found.record.outcome, found.record.rung)
     assert found.record.timing is not None
     assert "estimated" == found.record.timing.basis
-    assert f"3 kernels proven in simulation for {TARGET}; until `accelopt cache promote` decides on that device, Inductor runs" in (
-        found.reason
+    assert (
+        f"3 kernels proven in simulation for {TARGET}; until `accelopt cache promote` decides on that device, Inductor runs"
+        in (found.reason)
     )
     kept = candidates(here)
     assert 3 == found.candidates == len(kept) == len({record.source and record.source.text for record in kept})

@@ -7,7 +7,8 @@ import operator
 from collections.abc import Callable, Mapping
 
 INTERPRETED = "INTERPRETED"
-"""A name that every expression may use: 1 where the kernel runs in the interpreter, else 0."""
+"""A constant that a launch may pass: 1 where exported code runs in Triton's own interpreter, which cannot multiply bf16. Always 0
+here, in the simulation too: a kernel that knew where it runs could be right in one place alone."""
 
 
 class SourceError(Exception):

@@ -97,7 +97,7 @@ def load(artifact: Artifact) -> Kernel:
     }
 
     def call(pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        names = known(program, artifact.tunables, sizes, interpreted=False)
+        names = known(program, artifact.tunables, sizes)
         addresses = {name: int(p) for (name, _), p in zip(program.tensors, pointers, strict=True)}
         device = torch.cuda.current_device()
         stream = torch.cuda.current_stream(device).cuda_stream

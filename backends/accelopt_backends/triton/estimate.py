@@ -99,7 +99,7 @@ def estimate(artifact: Artifact, workload: Workload, binding: Binding, target: T
         parts.append(_one(step, programs, about, readings(text, step, moved), tiles, products * share, peak, target))
 
     sizes = [binding[name] for name in workload.symbols]
-    walk(program, known(program, artifact.tunables, sizes, interpreted=False), allocate=allocate, launch=launch)
+    walk(program, known(program, artifact.tunables, sizes), allocate=allocate, launch=launch)
     total = sum(p.seconds for p in parts) + peak.launch_s * len(parts)
     longest = max(parts, key=lambda p: p.seconds, default=None)
     bound = "launch" if longest is None or peak.launch_s * len(parts) > total / 2 else longest.bound

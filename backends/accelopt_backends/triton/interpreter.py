@@ -45,7 +45,7 @@ def load(artifact: Artifact) -> Kernel:
     turn = itertools.count()
 
     def call(pointers: Sequence[int], sizes: Sequence[int], threads: int) -> int:
-        names = known(program, artifact.tunables, sizes, interpreted=True)
+        names = known(program, artifact.tunables, sizes)
         addresses = {name: int(p) for (name, _), p in zip(program.tensors, pointers, strict=True)}
         try:
             backwards = next(turn) % 2 == 1

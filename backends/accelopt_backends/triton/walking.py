@@ -22,11 +22,11 @@ def chosen(program: Program, tunables: Mapping[str, int]) -> dict[str, int]:
     return {name: values[0] for name, values in program.tunables.items()} | dict(tunables)
 
 
-def known(program: Program, tunables: Mapping[str, int], sizes: Sequence[int], *, interpreted: bool) -> dict[str, int]:
+def known(program: Program, tunables: Mapping[str, int], sizes: Sequence[int]) -> dict[str, int]:
     """The integers that a call starts with: tunables, and `sizes` in the order of the program's symbols. Raises ValueError."""
     if len(sizes) != len(program.symbols):
         raise ValueError(f"the host function takes {len(program.symbols)} sizes, and the workload has {len(sizes)}")
-    return chosen(program, tunables) | dict(zip(program.symbols, sizes, strict=True)) | {INTERPRETED: int(interpreted)}
+    return chosen(program, tunables) | dict(zip(program.symbols, sizes, strict=True)) | {INTERPRETED: 0}
 
 
 def walk(
