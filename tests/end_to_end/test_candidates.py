@@ -118,7 +118,7 @@ def test_a_search_with_a_model_leaves_candidates_that_the_device_makes_winners(
     assert 0 == run(["cache", "promote", "--all", "--json"])
     (region,) = json.loads(capsys.readouterr().out)["regions"]
     assert "winner" == region["outcome"]
-    there = bench()
+    there = bench(threads=torch.get_num_threads())  # as the command line does
     winner = there.store.best(product_of_three().digest, TARGET, BINDING, environment=there.environment)
     assert winner is not None
     assert ("device", "measured") == (winner.rung, winner.timing and winner.timing.basis)

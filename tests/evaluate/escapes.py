@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import softmax_workload
 from native_backend import NativeBackend, sample
 
 from accelopt_compile.evaluate import Evaluator, Limits, open_evaluator
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.records import Rejected
+from tests.evaluate.workloads import softmax_workload
 
 INCLUDES = "".join(
     f"#include <{name}>\n"

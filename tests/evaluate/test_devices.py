@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import softmax_workload
 from native_backend import AttachedBackend, sample
 
 from accelopt_backends.base import Attached
@@ -32,6 +31,7 @@ from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.evaluate.sandbox.arena import Arena
 from accelopt_compile.evaluate.sandbox.runner import STOPPED, Runner
 from accelopt_compile.records import Accepted, Node, Ref, Rejected, Stage, TensorSpec, Workload
+from tests.evaluate.workloads import softmax_workload
 
 BINDING = {"s0": 100}
 

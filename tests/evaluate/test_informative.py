@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from conftest import softmax_workload
-
 from accelopt_compile.evaluate.answers import Answers
 from accelopt_compile.evaluate.informative import why_uninformative
 from accelopt_compile.records import Node, Ref, TensorSpec, Workload
+from tests.evaluate.workloads import softmax_workload
 
 SPEC = TensorSpec(dtype="f32", shape=("s0", 32), strides=(32, 1))
 

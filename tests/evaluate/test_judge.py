@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import softmax_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +15,7 @@ from accelopt_compile.evaluate.compare import Exact, judge
 from accelopt_compile.evaluate.inputs import FAMILIES
 from accelopt_compile.evaluate.tolerance import Allowance
 from accelopt_compile.records import Node, Ref, TensorSpec, Workload
+from tests.evaluate.workloads import softmax_workload
 
 ROWS = 33
 WORKLOAD = softmax_workload(257)

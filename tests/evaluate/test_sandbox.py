@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import softmax_workload
 from native_backend import NativeBackend, sample
 
 from accelopt_backends.reference import ReferenceBackend
@@ -22,6 +21,7 @@ from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder, child_environment
 from accelopt_compile.records import Accepted, Node, Rejected, Workload
+from tests.evaluate.workloads import softmax_workload
 
 
 def running(pid: int) -> bool:
@@ -74,7 +74,7 @@ def test_killing_the_host_ends_everything(cache_root: Path, tmp_path: Path) -> N
     """When the user's process is killed outright, fork server and children die with it."""
     script = (
         "import sys, time; sys.path[:0] = [sys.argv[1]]\n"
-        "from conftest import softmax_workload\n"
+        "from tests.evaluate.workloads import softmax_workload\n"
         "from accelopt_backends.reference import ReferenceBackend\n"
         "from accelopt_compile.evaluate import open_evaluator\n"
         "from accelopt_compile.evaluate.sandbox import forkserver\n"

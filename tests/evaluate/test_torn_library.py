@@ -7,15 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import softmax_workload
 
 from accelopt_compile.evaluate.baseline import Baselines
+from tests.evaluate.workloads import softmax_workload
 
 COLUMNS = 48  # no other test compiles this one, so nothing of it is in this process's memory
 
 PROGRAM = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
-from conftest import softmax_workload
+from tests.evaluate.workloads import softmax_workload
 from accelopt_compile.evaluate.baseline import Baselines
 assert Baselines(softmax_workload({COLUMNS}), {{"s0": 8}}).prepare()["inductor"]
 """

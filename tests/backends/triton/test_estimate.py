@@ -17,8 +17,7 @@ from accelopt_backends.triton.roofline import bound_by
 from accelopt_backends.triton.targets import TARGETS, nearest, target_named
 from accelopt_backends.triton.traffic import accesses
 from accelopt_compile.records import Artifact, Node, Ref, TensorSpec, Workload
-
-from .samples import HEAD, PRODUCT, SOFTMAX, product_workload, softmax_workload
+from tests.backends.triton.kernel_samples import HEAD, PRODUCT, SOFTMAX, product_workload, softmax_workload
 
 
 def artifact(folder: Path, text: str, launch: dict[str, int], **tunables: int) -> Artifact:

@@ -14,13 +14,12 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import numpy as np
 
-from accelopt_backends.triton import emulation, interpreter, toolchain
+from accelopt_backends.triton import TritonBackend, emulation, interpreter, toolchain
 from accelopt_backends.triton.targets import target_named
 from accelopt_compile.evaluate import Limits, open_evaluator
 from accelopt_compile.evaluate.verifying import Verified
 from accelopt_compile.records import Rejected, Stage
-
-from .samples import HEAD, PRODUCT, SOFTMAX, loaded, product_workload, run, softmax_workload, source
+from tests.backends.triton.kernel_samples import HEAD, PRODUCT, SOFTMAX, loaded, product_workload, run, softmax_workload, source
 
 
 def element(body: str, kinds: str, *, symbols: str = "", launch: str = "one[(1,)]", more: str = "") -> str:
@@ -307,13 +306,11 @@ def test_lanes_that_store_to_one_place_do_so_in_either_order(tmp_path: Path) -> 
 @pytest.mark.usefixtures("cache_root")
 def test_the_evaluator_tells_right_kernels_from_wrong_ones(tmp_path: Path) -> None:
     """Built by a builder that may write in one folder, run by a runner that may write nowhere and start nothing."""
-    from samples import Unscreened  # type: ignore[import-not-found]
-
     wrong = SOFTMAX.replace("tl.sum(e, axis=0)", "tl.max(e, axis=0)")
     beyond = SOFTMAX.replace("y.to(tl.bfloat16), mask=live", "y.to(tl.bfloat16), mask=cols < 1000")
     limits = Limits(start_s=240.0, call_s=60.0, build_s=120.0)
     with open_evaluator(
-        softmax_workload(), {"s0": 6}, backend=Unscreened("sm_90"), threads=1, seed=1, workdir=str(tmp_path), limits=limits
+        softmax_workload(), {"s0": 6}, backend=TritonBackend("sm_90"), threads=1, seed=1, workdir=str(tmp_path), limits=limits
     ) as evaluator:
         right = evaluator.verify(source(SOFTMAX), {"ROWS": 4}, seeds=[1], effort="quick")
         assert isinstance(right, Verified), right

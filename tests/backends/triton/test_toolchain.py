@@ -15,8 +15,7 @@ from accelopt_backends.triton.source import parse
 from accelopt_backends.triton.targets import TARGETS, nearest, target_named
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import Artifact
-
-from .samples import PRODUCT, SOFTMAX, source
+from tests.backends.triton.kernel_samples import PRODUCT, SOFTMAX, source
 
 
 def built(text: str, folder: Path, target: str = "sm_90", **tunables: int) -> Artifact:

@@ -1,7 +1,7 @@
 # attack: the annotation of a tunable runs when the file is loaded (G12)
 # workload: strided
 # stage: SCREEN
-# reason: an annotation that runs
+# reason: an annotation of a tunable, or of what is returned
 import triton
 import triton.language as tl
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from accelopt_backends.triton import TritonBackend, interpreter
+from accelopt_backends.triton import interpreter
 from accelopt_backends.triton.source import parse
 from accelopt_compile.records import Artifact, KernelSource, Node, Ref, TensorSpec, Workload
 
@@ -85,10 +85,3 @@ def loaded(folder: Path, text: str, tunables: Mapping[str, int] | None = None) -
     path = folder / "kernel.py"
     path.write_text(text)
     return interpreter.load(Artifact(path=str(path), source_digest="", tunables=dict(tunables or {})))
-
-
-class Unscreened(TritonBackend):
-    """Builds and runs what it is given: what a screen would refuse is not what is tested."""
-
-    def screen(self, source: KernelSource) -> list[object]:  # type: ignore[override]
-        return []
