@@ -56,7 +56,7 @@ def test_steps_as_in_eager(optimizer: type[torch.optim.Optimizer], options: dict
         plain.step()
         step()
     for expected, actual in zip(everything(plain), everything(compiled), strict=True):
-        torch.testing.assert_close(actual, expected, rtol=2e-5, atol=2e-6)
+        torch.testing.assert_close(actual, expected, rtol=2e-5, atol=5e-6)  # Inductor alone: 1.4e-6
     assert 4 <= counters["accelopt"]["replaced"]
     (statistic,) = (s for s in kernels.statistics().values() if s["calls"] >= 12)
     assert "" == statistic["problem"]
