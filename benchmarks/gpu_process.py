@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+DYING_S = 0.5
 START_S = 120.0
 
 
@@ -77,6 +79,8 @@ class Worker:
         child, self._child = self._child, None
         if child is None:
             return "no worker"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(DYING_S)  # its pipes close a moment before it has ended
         hung = child.poll() is None
         if hung:
             child.kill()
