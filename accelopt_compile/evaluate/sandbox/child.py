@@ -47,9 +47,12 @@ def enter(request: Mapping[str, Any], descriptors: list[int], baselines: Any = N
 
             attached.serve_runner(Channel(channel), request, arena[0])
         case "runner":
+            import torch
+
             from accelopt_compile.evaluate.sandbox.runner import Runner
 
             walls = raise_walls("runner", limits, readable=request["readable"], writable=())
+            torch.set_grad_enabled(False)  # in all of this process
             serve(Channel(channel), Runner(arena[0], baselines, walls).answer)
         case "tracer":
             from accelopt_compile.evaluate.sandbox import tracer

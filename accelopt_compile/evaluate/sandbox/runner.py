@@ -7,8 +7,6 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from accelopt_backends.registry import backend_at
 from accelopt_compile.evaluate.baseline import Baselines
 from accelopt_compile.evaluate.bench import Bench
@@ -36,7 +34,6 @@ class Runner:
         self._pages = hygiene.Pages(self._memory.data_ptr())
         self._threads_before = hygiene.threads()
         self._most_threads = 1
-        torch.set_grad_enabled(False)
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """One request of the host. What it raises is answered as an error."""
