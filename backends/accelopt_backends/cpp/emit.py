@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest
-from accelopt_backends.loops.pull import Index, Segment, canonical, narrow, resolve
+from accelopt_backends.loops.pull import Index, Segment, around_lookup, canonical, flattened, narrow, resolve
 from accelopt_backends.loops.shortcuts import shortcut
 from accelopt_backends.loops.values import Graph, Val
 
@@ -144,11 +144,7 @@ class NestWriter:
         return f"buf{sorted(self.shape.buffered, key=lambda k: (k[0], str(k[1]))).index(key)}"
 
     def row_position(self) -> str:
-        form, stride = Affine(), ONE
-        for atom in reversed(self.row):
-            form = form + Affine({atom: stride})
-            stride = stride * self.sizes[atom]
-        return self.at(form)
+        return self.at(canonical([self.row], self.sizes)[0])
 
     def at(self, form: Affine) -> str:
         """Text of an index inside the body, where the vector atom's value is `k`."""
@@ -284,11 +280,7 @@ class NestWriter:
             raise Unsupported("a reduction used before its nest")
         if not any(val.dims) and self.done[val] == "red":
             return Ex(f"red{val.id}", val.lane, "row")
-        form, stride = Affine(), ONE
-        for i, size in zip(reversed(index), reversed(val.shape), strict=True):
-            form = form + i.scaled(stride)
-            stride = stride * size
-        return self.load(f"kept{val.id}", SCALAR_STORED[val.lane], form, val.lane)
+        return self.load(f"kept{val.id}", SCALAR_STORED[val.lane], flattened(index, val.shape), val.lane)
 
     def _scan(self, val: Val, index: Index) -> Ex:
         arg = self.value(val.args[0], index)
@@ -324,12 +316,8 @@ class NestWriter:
 
     def _lookup(self, val: Val, index: Index) -> Ex:
         table, positions = val.args
-        kind, dim = val.data
-        if kind == "rows":
-            n = len(positions.shape)
-            at, before, after = index[dim : dim + n], index[:dim], index[dim + n :]
-        else:
-            at, before, after = index, index[:dim], index[dim + 1 :]
+        dim = val.data[1]
+        at, before, after = around_lookup(val, index)
         position = self.value(positions, at)
         size = table.shape[dim].c()
         name = self.fresh("x")

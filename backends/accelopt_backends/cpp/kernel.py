@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from accelopt_backends.cpp.expressions import STORED, closure, prelude
 from accelopt_backends.cpp.nest_text import Choices, write_nest
 from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import KernelSource, Workload
@@ -46,7 +47,9 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
         done.update(dict.fromkeys(nest.accumulations, "red"))
     used = _used_tunables("\n".join(body))
     half = ["#define HALF_RESULTS 1"] if {"exp", "ratio"} & closure(sections) and half_results(workload) else []
-    text = "\n".join([*_header(workload), *_tunable_lines(used), *half, prelude(sections), "", *_entry(workload, body)]) + "\n"
+    text = (
+        "\n".join([*heading(workload, "//"), *_tunable_lines(used), *half, prelude(sections), "", *_entry(workload, body)]) + "\n"
+    )
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
 
 
@@ -82,18 +85,6 @@ def _exports(nests: list[Nest], number: int) -> set[Val]:
 
 def _used_tunables(body: str) -> dict[str, tuple[int, ...]]:
     return {name: values for name, values in TUNABLES.items() if _MARK.get(name, name) in body}
-
-
-def _header(workload: Workload) -> list[str]:
-    lines = ["// AccelOpt kernel, generated from the region:"]
-    for k, s in enumerate(workload.inputs):
-        lines.append(f"//   i{k}: {s.dtype}{list(s.shape)} strides {list(s.strides)}")
-    for k, n in enumerate(workload.nodes):
-        args = ", ".join(str(a) for a in n.args)
-        lines.append(f"//   n{k} = {n.op}({args})"[:160])
-    lines.append("//   return " + ", ".join(str(r) for r in workload.outputs))
-    lines += [f"//   output {out} lies over i{given}: read before it is overwritten" for out, given in workload.aliases]
-    return lines
 
 
 def _tunable_lines(used: Mapping[str, tuple[int, ...]]) -> list[str]:

@@ -10,8 +10,8 @@ from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest, Store, atoms_of, reduced_atoms
-from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
-from accelopt_backends.loops.pull import NeedsSegments, Segment, canonical
+from accelopt_backends.loops.passes import has_scan, mergeable, pass_levels, pass_of, row_level
+from accelopt_backends.loops.pull import NeedsSegments, Segment, canonical, flattened
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import ITEM_BYTES
 
@@ -98,7 +98,7 @@ class NestText:
             self.nest.reductions
             or writer.shape.cuts
             or any(row_level(self.nest, r) for r in self.nest.roots)
-            or any(_has_scan(s.val) for s in self.nest.stores)
+            or any(has_scan(s.val) for s in self.nest.stores)
         ) and bool(writer.row)
         if self.blocked:
             writer.par += writer.row[:-1]
@@ -318,11 +318,7 @@ class NestText:
             self.w.lines["row"].append(f"put_one(kept{red.id} + {self.flat_index(red)}, red{red.id});")
 
     def flat_index(self, red: Val) -> str:
-        form, stride = Affine(), ONE
-        for i, size in zip(reversed(canonical(red.dims, self.w.graph.sizes)), reversed(red.shape), strict=True):
-            form = form + i.scaled(stride)
-            stride = stride * size
-        return self.w.access(form).c()
+        return self.w.access(flattened(canonical(red.dims, self.w.graph.sizes), red.shape)).c()
 
     # ------------------------------------------------------------ accumulations
 
@@ -353,11 +349,7 @@ class NestText:
             raise Unsupported("an integer reduction across rows")
         w = self.w
         x = self.operand(acc)
-        form, stride = Affine(), ONE
-        for i, size in zip(reversed(canonical(acc.dims, w.graph.sizes)), reversed(acc.shape), strict=True):
-            form = form + i.scaled(stride)
-            stride = stride * size
-        form = w.access(form)
+        form = w.access(flattened(canonical(acc.dims, w.graph.sizes), acc.shape))
         if not form.coefficient(w.vector or "").is_one:
             raise Unsupported("a column reduction that is not contiguous")
         pointer = w.pointer(f"(part{acc.id} + slice * {self.kept_size(acc).c()})", "float", form.without(w.vector or ""), "")
@@ -525,19 +517,6 @@ class NestText:
                 out.append(f"for (int64_t s = 1; s < n; ++s) part{n}[0] = {join};")
                 out.append(f"red{n} = ({SCALAR[acc.lane]})part{n}[0];")
         return out
-
-
-def _has_scan(val: Val) -> bool:
-    stack, seen = [val], set[int]()
-    while stack:
-        v = stack.pop()
-        if v.id in seen or v.kind == "reduce":
-            continue
-        if v.kind == "scan":
-            return True
-        seen.add(v.id)
-        stack.extend(v.args)
-    return False
 
 
 __all__ = ["Choices", "atoms_of", "write_nest"]

@@ -34,6 +34,20 @@ def pass_of(nest: Nest, root: Val | Store, levels: Mapping[Val, int]) -> int:
     return max((levels[d] + 1 for d in dependencies(root) if d in levels), default=0)
 
 
+def has_scan(val: Val) -> bool:
+    """Whether a running sum goes into a value, other than through a reduction."""
+    stack, seen = [val], set[int]()
+    while stack:
+        v = stack.pop()
+        if v.id in seen or v.kind == "reduce":
+            continue
+        if v.kind == "scan":
+            return True
+        seen.add(v.id)
+        stack.extend(v.args)
+    return False
+
+
 def pass_levels(nest: Nest, together: Mapping[Val, Val] | None = None) -> dict[Val, int]:
     """For each row reduction, the pass that computes it. `together` names reductions that are found in the pass of another
     one, which they depend on."""

@@ -40,6 +40,24 @@ def canonical(atoms_per_dim: Sequence[Sequence[str]], sizes: Mapping[str, Mono])
     return tuple(index)
 
 
+def flattened(index: Sequence[Affine], shape: Sequence[Mono]) -> Affine:
+    """The position of an index in a dense value of this shape, row-major."""
+    form, stride = Affine(), ONE
+    for i, size in zip(reversed(index), reversed(shape), strict=True):
+        form = form + i.scaled(stride)
+        stride = stride * size
+    return form
+
+
+def around_lookup(val: Val, index: Index) -> tuple[Index, Index, Index]:
+    """Of an index of a lookup: that into its positions, and those into the table before and after the looked-up dimension."""
+    kind, dim = val.data
+    if kind == "rows":
+        n = len(val.args[1].shape)
+        return index[dim : dim + n], index[:dim], index[dim + n :]
+    return index, index[:dim], index[dim + 1 :]
+
+
 def resolve(bounds: Mapping[str, Mono], val: Val, index: Index, vector: str | None, segment: Segment | None) -> tuple[Val, Index]:
     """Follow views (and concatenations inside `segment`) down to a value that computes or loads. A concatenation along a
     loop that is not the vector's stays: the emitter chooses among its parts at run time. Each term of `index` is in

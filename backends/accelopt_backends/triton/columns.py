@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt_backends.loops.affine import ONE, Affine, Unsupported
+from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, reduced_atoms
 from accelopt_backends.loops.passes import mergeable
+from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
 from accelopt_backends.triton.expressions import ELEMENT, LANE
-from accelopt_backends.triton.tiles import NEUTRAL, KernelText, RowWriter, choices, joined, next_power, powers, product
+from accelopt_backends.triton.tiles import NEUTRAL, KernelText, RowWriter, choices, decoded, joined, next_power, powers, product
 
 POINTER = {"f": "fp32", "l": "i64", "b": "i32"}
 
@@ -82,12 +83,12 @@ class ColumnKernel:
             "begin = part * share",
             f"end = tl.minimum(begin + share, {reduced_size.c()})",
         ]
-        decoded = self._decoded(kept, kept_name)
+        decoded = w.decoded(kept, kept_name)
         loop = [
             f"for start in range(begin, end, {reduced_block}):",
             f"    {reduced_name} = (start + tl.arange(0, {reduced_block})){reduced_shape}",
             f"    {reduced_mask} = {reduced_name} < end",
-            *("    " + line for line in [*self._decoded(reduced, reduced_name), *w.inner, *steps]),
+            *("    " + line for line in [*w.decoded(reduced, reduced_name), *w.inner, *steps]),
         ]
         text = [*head, *decoded, *w.outer, *before, *loop, *after]
         static = (kept_size if self.along else reduced_size).static
@@ -135,15 +136,6 @@ class ColumnKernel:
             return f"{'top' if kind == 'max' else 'bottom'}({acc}, {axis})"
         return f"tl.{'max' if kind == 'any' else kind}({acc}, axis={axis}, keep_dims=True)"
 
-    def _decoded(self, atoms: Sequence[str], position: str) -> list[str]:
-        out, rest = [], position
-        for place, atom in enumerate(reversed(atoms)):
-            size = self.w.sizes[atom].c()
-            if atom in self.w.used:
-                out.append(f"{atom} = {rest}" if place == len(atoms) - 1 else f"{atom} = {rest} % ({size})")
-            rest = f"{rest} // ({size})"
-        return out
-
     # ------------------------------------------------------------ joining
 
     def _join(self, acc: Val) -> KernelText:
@@ -178,16 +170,8 @@ class ColumnKernel:
         own = [a for d in acc.dims for a in d]
         if own == self.kept_atoms:
             return ["j = i"]
-        lines, rest = [], "i"
-        for place, atom in enumerate(reversed(own)):
-            size = self.graph.sizes[atom].c()
-            lines.append(f"{atom} = {rest}" if place == len(own) - 1 else f"{atom} = {rest} % ({size})")
-            rest = f"{rest} // ({size})"
-        form, stride = Affine(), ONE
-        for atom in reversed(self.kept_atoms):
-            form = form + Affine({atom: stride})
-            stride = stride * self.graph.sizes[atom]
-        return [*lines, f"j = {form.c()}"]
+        lines = decoded(own, "i", self.graph.sizes)
+        return [*lines, f"j = {canonical([self.kept_atoms], self.graph.sizes)[0].c()}"]
 
 
 __all__ = ["ColumnKernel", "Ex", "groups"]

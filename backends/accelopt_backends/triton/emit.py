@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
-from accelopt_backends.loops.pull import Index, canonical, narrow, resolve
+from accelopt_backends.loops.pull import Index, around_lookup, canonical, flattened, narrow, resolve
 from accelopt_backends.loops.values import Graph, Val, static_count
 from accelopt_backends.triton.expressions import ELEMENT, LANE, literal, point_text
 
@@ -126,11 +126,7 @@ class TileWriter:
         return self.access(form)
 
     def flat(self, index: Index, shape: tuple[Mono, ...]) -> Affine:
-        form, stride = Affine(), ONE
-        for i, size in zip(reversed(index), reversed(shape), strict=True):
-            form = form + i.scaled(stride)
-            stride = stride * size
-        return self.access(form)
+        return self.access(flattened(index, shape))
 
     # ------------------------------------------------------------ values
 
@@ -240,12 +236,8 @@ class TileWriter:
     def _lookup(self, val: Val, index: Index) -> Ex:
         """A row of a table by a position that is only known at run time: it wraps from below, and is asserted to be inside."""
         table, positions = val.args
-        kind, dim = val.data
-        if kind == "rows":
-            n = len(positions.shape)
-            at, before, after = index[dim : dim + n], index[:dim], index[dim + n :]
-        else:
-            at, before, after = index, index[:dim], index[dim + 1 :]
+        dim = val.data[1]
+        at, before, after = around_lookup(val, index)
         position = self.tensor(self.value(positions, at))
         size = table.shape[dim]
         self.used.update(size.symbols)

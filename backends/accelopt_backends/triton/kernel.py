@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.columns import ColumnKernel, groups
@@ -90,7 +91,7 @@ def _text(workload: Workload, launches: list[KernelText]) -> str:
     functions = "\n\n".join(_function(workload, launch) for launch in launches)
     return "\n".join(
         [
-            *_header(workload),
+            *heading(workload, "#"),
             "import triton",
             "import triton.language as tl",
             library(functions),
@@ -102,16 +103,6 @@ def _text(workload: Workload, launches: list[KernelText]) -> str:
             "",
         ]
     )
-
-
-def _header(workload: Workload) -> list[str]:
-    lines = ["# AccelOpt kernel, generated from the region:"]
-    for k, s in enumerate(workload.inputs):
-        lines.append(f"#   i{k}: {s.dtype}{list(s.shape)} strides {list(s.strides)}")
-    for k, n in enumerate(workload.nodes):
-        lines.append(f"#   n{k} = {n.op}({', '.join(str(a) for a in n.args)})"[:160])
-    lines.append("#   return " + ", ".join(str(r) for r in workload.outputs))
-    return [*lines, *(f"#   output {out} lies over i{given}" for out, given in workload.aliases)]
 
 
 def _parameters(workload: Workload, launch: KernelText) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from accelopt_backends.loops.affine import Mono, Unsupported
-from accelopt_backends.triton.kernel import _header
+from accelopt_backends.loops.heading import heading
 from accelopt_backends.triton.matmul_problem import ITEM, Problem, find
 from accelopt_backends.triton.matmul_text import Layout, text
 from accelopt_backends.triton.source import parse
@@ -87,7 +87,7 @@ def _rendered(workload: Workload, structure: tuple[tuple[str, str], ...]) -> Ker
     try:
         problem = find(workload)
         chosen = {name: values[0] for name, values in _offered(problem).items()} | dict(structure)
-        written = text(workload, problem, _layout(workload, problem, chosen), _header(workload))
+        written = text(workload, problem, _layout(workload, problem, chosen), heading(workload, "#"))
     except Unsupported as reason:
         return str(reason)
     return KernelSource(

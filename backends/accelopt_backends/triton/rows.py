@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, Store
-from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
+from accelopt_backends.loops.passes import has_scan, mergeable, pass_levels, pass_of, row_level
 from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
@@ -49,7 +49,9 @@ class RowKernel:
         w = self.w = RowWriter(self.graph, self.nest, self.merges, self.done)
         self.kept: list[tuple[str, str, str]] = []
         nest = self.nest
-        self.blocked = bool(w.row) and not (nest.reductions or any(row_level(nest, s) for s in nest.stores) or self._scans())
+        self.blocked = bool(w.row) and not (
+            nest.reductions or any(row_level(nest, s) for s in nest.stores) or any(has_scan(s.val) for s in nest.stores)
+        )
         if self.blocked:
             w.par, w.row = [*w.par, *w.row[:-1]], w.row[-1:]
         self.rows, self.length = product([w.sizes[a] for a in w.par]), product([w.sizes[a] for a in w.row])
@@ -61,19 +63,6 @@ class RowKernel:
         w.masks = {0: "mr" if w.par else "", 1: "mk" if w.row else ""}
         body = self._passes()
         return self._framed(body), w
-
-    def _scans(self) -> bool:
-        pending = [s.val for s in self.nest.stores]
-        seen: set[int] = set()
-        while pending:
-            val = pending.pop()
-            if val.id in seen or val.kind == "reduce":
-                continue
-            seen.add(val.id)
-            if val.kind == "scan":
-                return True
-            pending.extend(val.args)
-        return False
 
     def _passes(self) -> list[str]:
         w, nest = self.w, self.nest
@@ -167,7 +156,7 @@ class RowKernel:
             f"for k0 in range(0, {self.length.c()}, BLOCK):",
             f"    k = ({far} + tl.arange(0, BLOCK))[None, :]",
             f"    mk = k < {self.length.c()}",
-            *("    " + line for line in [*self._decoded(w.row, "k", w.inner), *w.inner]),
+            *("    " + line for line in [*w.decoded(w.row, "k"), *w.inner]),
         ]
         for red in reds:
             kind, lane = self._kind(red)
@@ -195,16 +184,6 @@ class RowKernel:
         w.given[most], w.given[total] = Ex(m, "f", ROWS), Ex(s, "f", ROWS)
 
     # ------------------------------------------------------------ the frame
-
-    def _decoded(self, atoms: Sequence[str], position: str, lines: Sequence[str]) -> list[str]:
-        """The index of each atom from a flat position, for those that the text uses."""
-        out, rest, count = [], position, len(atoms)
-        for place, atom in enumerate(reversed(atoms)):
-            size = self.w.sizes[atom].c()
-            if atom in self.w.used:
-                out.append(f"{atom} = {rest}" if place == count - 1 else f"{atom} = {rest} % ({size})")
-            rest = f"{rest} // ({size})"
-        return out
 
     def _framed(self, body: list[str]) -> KernelText:
         w = self.w
@@ -239,9 +218,9 @@ class RowKernel:
             head += ["k = tl.arange(0, BLOCK)[None, :]", f"mk = k < {length}"]
         if w.par:
             head += [f"r = ({at}.to(tl.int64) * ROWS + tl.arange(0, ROWS))[:, None]", f"mr = r < {rows}"]
-            head += self._decoded(w.par, "r", body)
+            head += w.decoded(w.par, "r")
         if self.blocked or self.whole:
-            head += self._decoded(w.row, "k", body)
+            head += w.decoded(w.row, "k")
         columns = f" * triton.cdiv({length}, {constants['BLOCK']})" if self.blocked else ""
         grid = (f"triton.cdiv({rows}, {constants['ROWS']})" if w.par else "1") + columns
         tunables[f"WARPS{suffix}"] = (4, 8, 2, 1, 16)

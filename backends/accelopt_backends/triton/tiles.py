@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accelopt_backends.loops.affine import ONE, Mono
@@ -65,6 +65,17 @@ def choices(default: int, values: Sequence[int]) -> tuple[int, ...]:
     return (first, *(v for v in values if v != first))
 
 
+def decoded(atoms: Sequence[str], position: str, sizes: Mapping[str, Mono], used: Container[str] | None = None) -> list[str]:
+    """The index of each atom from a flat position: of all, or of those in `used`."""
+    out, rest = [], position
+    for place, atom in enumerate(reversed(atoms)):
+        size = sizes[atom].c()
+        if used is None or atom in used:
+            out.append(f"{atom} = {rest}" if place == len(atoms) - 1 else f"{atom} = {rest} % ({size})")
+        rest = f"{rest} // ({size})"
+    return out
+
+
 class RowWriter(TileWriter):
     """Values on a tile of rows; running sums along them."""
 
@@ -79,6 +90,10 @@ class RowWriter(TileWriter):
             (self.par if outer in self.par else self.row).remove(outer)
             if not self.row and self.par and self.par[-1] == inner:
                 self.row = [self.par.pop()]
+
+    def decoded(self, atoms: Sequence[str], position: str) -> list[str]:
+        """The index of each of these atoms that the text uses."""
+        return decoded(atoms, position, self.sizes, self.used)
 
     def _scan(self, val: Val, index: Index) -> Ex:
         x = self.tensor(self.value(val.args[0], index))

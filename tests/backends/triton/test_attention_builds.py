@@ -49,4 +49,5 @@ def test_defaults_compile_without_spilling(name: str, target: str, tmp_path: Pat
 def test_other_choices_compile(seed: int, name: str, target: str, tmp_path: Path) -> None:
     """What `valid` lets through for a target fits it."""
     source = SOURCES[name]()
-    toolchain.build(source, drawn(source, target, seed), str(tmp_path), target_named(target))
+    artifact = toolchain.build(source, drawn(source, target, seed), str(tmp_path), target_named(target))
+    assert all(launch["shared_bytes"] <= target_named(target).shared_bytes for launch in artifact.features["launches"])
