@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from importlib import import_module
-from typing import Any
+from typing import ClassVar
 
 from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.cpp import screening, toolchain
-from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.generated import Generated
 from accelopt_compile.errors import ObjectRefused, ToolchainMissing
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
 
 
-class CppBackend:
+class CppBackend(Generated):
     """See `accelopt_backends.base.Backend` for the contract of every method."""
 
     name = "cpp"
     device = "cpu"
     automatic = True
     gemm_budget = 0
+    package = "accelopt_backends.cpp"
+    families: ClassVar[Mapping[str, tuple[str, ...]]] = {"attention": ("_scaled_dot_product",), "topk": ("aten.topk.",)}
 
     def probe(self) -> Ready | Missing:
         try:
@@ -30,52 +30,15 @@ class CppBackend:
             return Missing(why=str(missing), how=toolchain.INSTALL_HINT)
         return Ready(target=chain.target, environment={"compiler": chain.version, "march": " ".join(chain.march)})
 
-    def supports(self, workload: Workload) -> str | None:
-        family = _family(workload)
-        if family is not None:
-            matched = family.matches(workload)
-            return None if matched is True else str(matched)
-        try:
-            _rendered(workload.to_text(), ())
-        except Unsupported as reason:
-            return str(reason)
-        return None
-
-    def seed(self, workload: Workload) -> KernelSource:
-        return self.render(workload, {})
-
-    def grammar(self, workload: Workload) -> Mapping[str, tuple[str, ...]]:
-        family = _family(workload)
-        if family is not None:
-            offered: Mapping[str, tuple[str, ...]] = family.grammar(workload)
-            return offered
-        from accelopt_backends.cpp import kernel
-
-        return kernel.grammar(workload)
-
-    def render(self, workload: Workload, structure: Mapping[str, str]) -> KernelSource:
-        grammar = self.grammar(workload)
-        for name, value in structure.items():
-            if value not in grammar.get(name, ()):
-                raise ValueError(f"structure {name}={value!r}; this workload takes {dict(grammar)}")
-        family = _family(workload)
-        if family is not None:
-            source: KernelSource = family.render(workload, structure)
-            return source
-        try:
-            return _rendered(workload.to_text(), tuple(sorted(structure.items())))
-        except Unsupported as reason:
-            raise ValueError(f"no kernel with {dict(structure)}: {reason}") from reason
-
     def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:
         if any(name not in source.tunables for name in tunables):
             return False
         if source.origin == "llm":
             return True  # `written` has checked the values; what they mean is the author's
         if "Q_VECS" in source.tunables or "ROW_BLOCK" in source.tunables:
-            return bool(_module("attention").valid(source, tunables))
+            return bool(self.module("attention").valid(source, tunables))
         if "SPARE" in source.tunables:
-            return bool(_module("topk").valid(source, tunables))
+            return bool(self.module("topk").valid(source, tunables))
         return all(0 <= value < 1 << 20 for value in tunables.values())
 
     def screen(self, source: KernelSource) -> Sequence[Refusal]:
@@ -151,27 +114,3 @@ class CppBackend:
                 *toolchain.caches(),
             )
         )
-
-
-_FAMILIES = {"_scaled_dot_product": "attention", "aten.topk.": "topk"}
-"""Operators with kernels of their own: a module with matches, grammar, render and valid. The modules that write kernels
-are imported where one is written: a process that finds all of its winners in the store starts without them."""
-
-
-def _family(workload: Workload) -> Any:
-    """The module that writes kernels for this workload, or None: the generic generator."""
-    found = next((name for mark, name in _FAMILIES.items() if any(mark in n.op for n in workload.nodes)), None)
-    return None if found is None else _module(found)
-
-
-def _module(name: str) -> Any:
-    return import_module(f"accelopt_backends.cpp.{name}")
-
-
-@lru_cache(maxsize=256)
-def _rendered(workload_text: str, structure: tuple[tuple[str, str], ...]) -> KernelSource:
-    import json
-
-    from accelopt_backends.cpp import kernel
-
-    return kernel.render(Workload.from_json(json.loads(workload_text)), dict(structure))
