@@ -47,20 +47,26 @@ def compiled(model: Callable[..., Any], inputs: list[torch.Tensor], **options: A
     return [(r["outcome"], r["reason"]) for r in graph["regions"]]
 
 
+def many_times(seed: KernelSource) -> KernelSource:
+    """The same kernel fifty times over: slower than Inductor on every machine, whatever its timing says."""
+    assert "parallel(n, items," in seed.text
+    return replace(seed, text=seed.text.replace("parallel(n, items,", "for (int k = 0; k < 50; ++k) parallel(n, items,"))
+
+
 @pytest.mark.timeout(300)
 def test_what_loses_in_the_graph_is_dropped_and_remembered() -> None:
-    """Two kernels that cut a fused loop in three are left to Inductor, with the ratio as the reason; a later process in mode
+    """Kernels that are slow where they stand are left to Inductor, with the ratio as the reason; a later process in mode
     apply, which measures nothing, does the same."""
     inputs = tensors()
     with torch.no_grad():
-        planting.plant(alike, *inputs)
+        planting.plant(alike, *inputs, source=many_times)
     assert ["HIT", "HIT"] == [outcome for outcome, _ in compiled(alike, inputs, mode="apply")]
     first = compiled(alike, inputs, mode="tune", budget_s=120)
-    assert "BASELINE" in {outcome for outcome, _ in first}
-    assert all(reason.startswith("wins alone, loses in this graph: 0.") for outcome, reason in first if outcome == "BASELINE")
+    assert ["BASELINE", "BASELINE"] == [outcome for outcome, _ in first]
+    assert all(reason.startswith("wins alone, loses in this graph: 0.") for _, reason in first)
     counters.clear()
     assert first == compiled(alike, inputs, mode="apply")
-    assert sum(outcome == "BASELINE" for outcome, _ in first) == counters["accelopt"]["baseline"]
+    assert 2 == counters["accelopt"]["baseline"]
 
 
 @pytest.mark.timeout(300)
