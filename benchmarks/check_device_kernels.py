@@ -193,11 +193,15 @@ class Run:
             name, structure, stage, why = doing
             about = {"workload": name, "family": one.family, "dtype": one.dtype, "structure": structure, "stage": stage}
             self.add(Finding(**about, outcome="failed", reason=why))
-        return [f for key, f in self.findings.items() if key[0] == one.name]
+        return self._of(one)
+
+    def _of(self, one: DeviceWorkload) -> list[Finding]:
+        with self._lock:  # other threads add
+            return [f for f in self.findings.values() if f.workload == one.name]
 
     def _child(self, one: DeviceWorkload) -> tuple[str, str, str, str] | None:
         """Run a child to its end. None, or the unit (name, structure, stage) that it ended in and how."""
-        done = {(structure, stage) for name, structure, stage in self.findings if name == one.name}
+        done = {(f.structure, f.stage) for f in self._of(one)}
         if ("", "supports") in done:
             return None
         count = self.given.choices if one.name in self.thorough else self.given.few
