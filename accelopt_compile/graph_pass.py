@@ -19,6 +19,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
 import accelopt_compile
+from accelopt_backends.base import NO_PRODUCTS, Products
 from accelopt_compile.attention import settle_seeds
 from accelopt_compile.foreach import expand
 from accelopt_compile.in_place import Update, call_update, pooled, updates_of
@@ -65,14 +66,14 @@ def signature_of(region: Region, *, device: str = "cpu") -> Signed | str:
 
 class AccelOptPass(CustomGraphPass):
     """Replaces the regions that have a winner. `winners` is a snapshot: two passes with equal `uuid` rewrite alike.
-    `gemm_budget` and `device` are the backend's, as when the winners were found."""
+    `products` and `device` are the backend's, as when the winners were found."""
 
-    def __init__(self, winners: Mapping[Choice, Winner], *, gemm_budget: int = 0, device: str = "cpu") -> None:
-        self.winners, self.gemm_budget, self.device = dict(winners), gemm_budget, device
+    def __init__(self, winners: Mapping[Choice, Winner], *, products: Products = NO_PRODUCTS, device: str = "cpu") -> None:
+        self.winners, self.products, self.device = dict(winners), products, device
 
     def uuid(self) -> Any:
         chosen = sorted([digest, [list(pair) for pair in binding], w.key] for (digest, binding), w in self.winners.items())
-        return "accelopt", code_version(), self.gemm_budget, self.device, sha256_text(canonical_json(chosen))
+        return "accelopt", code_version(), repr(self.products), self.device, sha256_text(canonical_json(chosen))
 
     def __call__(self, graph: Graph) -> None:
         if not self.winners:
@@ -107,7 +108,7 @@ class AccelOptPass(CustomGraphPass):
         found: list[tuple[Region, Signed, Winner]] = []
         together: dict[str, list[Update]] = {}
         signed_here = functools.partial(signature_of, device=self.device)
-        whole = [(region, signed_here(region)) for region in partition(graph, gemm_budget=self.gemm_budget).regions]
+        whole = [(region, signed_here(region)) for region in partition(graph, products=self.products).regions]
         updates = updates_of(whole)
         bindings = pooled(updates.values())
         pending = [(region, signed) for region, signed in reversed(whole)]

@@ -5,7 +5,7 @@ owns starts a cone, and a producer joins it when all its users are in the cone (
 back by `copy_`, does not count as a use: such values become further outputs of the region). Then a region is merged into
 the consumer that it feeds when nothing outside lies between them and no other consumer looks alike, so that residual add
 and norm become one, while the cosines of rotary embeddings, which feed every layer, stay on their own.
-With a budget of matrix products, regions around those come first (products.py); without one they are walls.
+Where a backend takes matrix products, regions around those come first (products.py); the others are walls.
 Regrouping views at the rim stay outside: they are free, and without them a region's outputs own their storage.
 """
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, Node
 
+from accelopt_backends.base import NO_PRODUCTS, Products
 from accelopt_compile.nodes import (
     RESHAPES,
     Kind,
@@ -29,7 +30,7 @@ from accelopt_compile.nodes import (
     same_size,
     sources,
 )
-from accelopt_compile.products import product_cones
+from accelopt_compile.products import product_cones, refused_product
 from accelopt_compile.quotient import Quotient
 
 NODE_CAP = 96
@@ -86,10 +87,9 @@ class Partition:
     refused: Mapping[str, str]
 
 
-def partition(graph: Graph, *, gemm_budget: int = 0) -> Partition:
-    """Cut `graph`. Every node needs `meta["val"]`. A region holds at most `gemm_budget` matrix products: with 0 they are
-    walls."""
-    return _Partitioner(graph, gemm_budget).run()
+def partition(graph: Graph, *, products: Products = NO_PRODUCTS) -> Partition:
+    """Cut `graph`. Every node needs `meta["val"]`. Matrix products that are not among `products` are walls."""
+    return _Partitioner(graph, products).run()
 
 
 def nested(region: Region) -> tuple[Region, ...]:
@@ -98,15 +98,15 @@ def nested(region: Region) -> tuple[Region, ...]:
 
 
 class _Partitioner:
-    def __init__(self, graph: Graph, gemm_budget: int) -> None:
+    def __init__(self, graph: Graph, products: Products) -> None:
         self.nodes = list(graph.nodes)
         self.position = {node: i for i, node in enumerate(self.nodes)}
         self.kind: dict[Node, Kind] = {}
         self.refused: dict[str, str] = {}
         for node in self.nodes:
             kind, why = classify(node)
-            if kind is Kind.GEMM and gemm_budget == 0:
-                kind, why = Kind.WALL, f"{packet_name(node)} is in no class of operators that a region may hold"
+            if kind is Kind.GEMM and (refusal := refused_product(node, products)):
+                kind, why = Kind.WALL, refusal
             self.kind[node] = kind
             if why and node.op == "call_function":
                 self.refused[node.name] = why
@@ -114,8 +114,8 @@ class _Partitioner:
         self.owner: dict[Node, int] = {}
         self.cones: list[list[Node]] = []
         self.pieces: dict[Node, list[list[Node]]] = {}
-        if gemm_budget > 0:
-            self._grow_products(gemm_budget)
+        if products.most > 0:
+            self._grow_products(products)
 
     def run(self) -> Partition:
         for node in reversed(self.nodes):
@@ -137,9 +137,9 @@ class _Partitioner:
 
     # ------------------------------------------------------------ cones
 
-    def _grow_products(self, budget: int) -> None:
+    def _grow_products(self, products: Products) -> None:
         """The cones of products. Each can be taken apart into its prologue and the rest."""
-        for found in product_cones(self.nodes, self.kind, self.position, budget):
+        for found in product_cones(self.nodes, self.kind, self.position, products):
             cone = sorted((*found.prologue, *found.body), key=self.position.__getitem__)
             self.owner.update(dict.fromkeys(cone, len(self.cones)))
             self.cones.append(cone)

@@ -142,10 +142,10 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     started = time.monotonic()
     where = device_of(gm, example_inputs)
     bench = bench_for(settings, where)
-    products = bench.backend.gemm_budget
+    products = bench.backend.products
     # A simulation prepares kernels for a device that is not here, from graphs on whatever is.
     device = bench.backend.device if bench.rung == "device" else where
-    extra = (*((f"products {products}",) if products else ()), *((f"device {device}",) if device != HOST else ()))
+    extra = (f"products {products.most} {products.rows}", *((f"device {device}",) if device != HOST else ()))
     digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *extra))
     stored = bench.store.graph(digest)
     known = from_document(stored)
@@ -153,7 +153,7 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
         from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
 
         warm()  # its imports take seconds; meanwhile the graph is captured
-    sites, refused = known or sites_of(gm, example_inputs, gemm_budget=products, device=device)
+    sites, refused = known or sites_of(gm, example_inputs, products=products, device=device)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))  # before the searches, which may be ended by force
     decided, verdicts = decide(sites, bench), {} if known is None or stored is None else stored.get(CHECKED, {})

@@ -4,7 +4,8 @@ A cone of products is grown before all others (partition.py). Forwards, its epil
 and views, on all of the product's elements or on parts of them side by side, that ends in one value. Two products of one
 left operand share a cone where that run joins them (the gate and the other half of a gated unit); projections that nothing
 joins stay apart. Then backwards, its prologue: what feeds nothing but the product, as long as it does not make the
-product read much more (a norm, a weight that is stored in few bits). A product with neither is left to the library.
+product read much more (a norm, a weight that is stored in few bits). A product with neither is left to the library, unless
+it has so few rows that its time is that of reading the right operand (`Products.rows`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from accelopt_backends.base import Products
 from accelopt_compile.nodes import RESHAPES, Kind, hint, numel, packet_name, values
 
 MOST_EPILOGUE = 48
@@ -38,22 +40,37 @@ class ProductCone:
     prologue: tuple[Node, ...]
 
 
-def product_cones(nodes: list[Node], kind: Mapping[Node, Kind], position: Mapping[Node, int], budget: int) -> list[ProductCone]:
-    """Disjoint cones of at most `budget` products each. A product in none has nothing to be fused with."""
+def refused_product(node: Node, limits: Products) -> str:
+    """Why no region may hold this product, or ""."""
+    if limits.most == 0:
+        return f"{packet_name(node)} is in no class of operators that a region may hold"
+    left = node.args[_OPERANDS[packet_name(node)][0]]
+    assert isinstance(left, Node)
+    rows = left.meta["val"].shape[-2]
+    if limits.rows is not None and not (isinstance(rows, int) and rows <= limits.rows):
+        return f"{packet_name(node)} of more than {limits.rows} rows, or nobody knows how many, is left to the library"
+    return ""
+
+
+def product_cones(
+    nodes: list[Node], kind: Mapping[Node, Kind], position: Mapping[Node, int], limits: Products
+) -> list[ProductCone]:
+    """Disjoint cones of the products. A product in none has nothing to be fused with."""
     taken: set[Node] = set()
     bodies: list[set[Node]] = []
     products = [node for node in nodes if kind[node] is Kind.GEMM]
     for node in products:
         if node in taken:
             continue
-        body = next((found for group in _groups(node, products, taken, budget) if (found := _joined(group, kind, taken))), None)
+        groups = _groups(node, products, taken, limits.most)
+        body = next((found for group in groups if (found := _joined(group, kind, taken))), None)
         bodies.append({node} if body is None else body)
         taken |= bodies[-1]
     cones = []
     for body in bodies:
-        prologue = _prologue(body, kind, taken)
+        prologue = _prologue(body, kind, taken, left=limits.rows is None)
         taken |= prologue
-        if len(body) > 1 or prologue:
+        if len(body) > 1 or prologue or limits.rows is not None:
             body |= _regrouped(body | prologue, kind, taken)
             taken |= body
             cones.append(ProductCone(body=_in_order(body, position), prologue=_in_order(prologue, position)))
@@ -154,11 +171,12 @@ def _is_sink(user: Node) -> bool:
 # ---------------------------------------------------------------- backwards
 
 
-def _prologue(body: set[Node], kind: Mapping[Node, Kind], taken: set[Node]) -> set[Node]:
-    """What feeds only these products and is cheap to do again for every tile."""
+def _prologue(body: set[Node], kind: Mapping[Node, Kind], taken: set[Node], *, left: bool) -> set[Node]:
+    """What feeds only these products and is cheap to do again for every tile; behind the left operand only with `left`."""
     operands: list[list[Any]] = [[n.args[place] for place in _OPERANDS[packet_name(n)]] for n in body if kind[n] is Kind.GEMM]
     found: set[Node] = set()
-    for roots, allowed in (([left for left, _ in operands], _LEFT), *(([right], _RIGHT) for _, right in operands)):
+    behind_left = [([first for first, _ in operands], _LEFT)] if left else []
+    for roots, allowed in (*behind_left, *(([second], _RIGHT) for _, second in operands)):
         grown = _fed(roots, body | found, kind, taken, allowed)
         if any(kind[n] not in (Kind.VIEW, Kind.ITEM) for n in grown) and _reads_little(roots[0], grown):
             found |= grown

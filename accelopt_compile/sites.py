@@ -11,6 +11,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from accelopt_backends.base import NO_PRODUCTS, Products
 from accelopt_compile.attention import settle_seeds
 from accelopt_compile.capture import capture
 from accelopt_compile.context import Surroundings
@@ -54,7 +55,7 @@ class Site:
 
 
 def sites_of(
-    gm: GraphModule, example_inputs: Sequence[Any], *, gemm_budget: int = 0, device: str = "cpu"
+    gm: GraphModule, example_inputs: Sequence[Any], *, products: Products = NO_PRODUCTS, device: str = "cpu"
 ) -> tuple[list[Site], dict[str, int]]:
     """The distinct regions on `device` ("cpu", "cuda") of all graphs that Inductor would compile for `gm`, hottest first; and
     how many nodes no region holds, by reason."""
@@ -64,7 +65,7 @@ def sites_of(
     for captured in capture(gm, example_inputs):
         expand(captured.graph)
         settle_seeds(captured.graph)
-        parts = partition(captured.graph, gemm_budget=gemm_budget)
+        parts = partition(captured.graph, products=products)
         refused.update(parts.refused.values())
         whole = [(region, signature_of(region, device=device)) for region in parts.regions]
         updates = updates_of(whole)

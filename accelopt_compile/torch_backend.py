@@ -99,7 +99,7 @@ def _with_kernels(
     from accelopt_compile.capture import copy_of
 
     untouched = copy_of(gm)  # compile_fx owns and changes what it is given
-    ours = AccelOptPass(planned.winners, gemm_budget=planned.backend.gemm_budget, device=planned.backend.device)
+    ours = AccelOptPass(planned.winners, products=planned.backend.products, device=planned.backend.device)
     user = patches.get(HOOK, getattr(config, HOOK))
     passes = [*(user if isinstance(user, list | tuple) else [user] if user is not None else []), ours]
     try:

@@ -137,7 +137,7 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
     found: list[Site] = []
 
     def collect(gm: Any, example_inputs: Sequence[Any]) -> Any:
-        sites, _ = sites_of(gm, example_inputs, gemm_budget=backend_named(LANGUAGE).gemm_budget, device="cuda")
+        sites, _ = sites_of(gm, example_inputs, products=backend_named(LANGUAGE).products, device="cuda")
         found.extend(sites or ([_whole(gm, example_inputs)] if kind == "nkibench" else []))
         return gm.forward
 

@@ -18,6 +18,9 @@ PROBES = {"quick": 6, "full": 10}
 MANY_ELEMENTS = 1 << 18
 """Above this many elements a case gets fewer probes, calls and families: each costs tens of milliseconds."""
 LARGE_ELEMENTS = 1 << 20
+HUGE_ELEMENTS = 1 << 23
+HUGE_FAMILIES = ("normal", "replayed", "large", "offset", "small_ints", "logits", "nonfinite", "mid_exponents")
+"""Where no size is free and there are so many elements (a model's last layer), a case takes seconds: only these are tried."""
 OTHER_ELEMENTS = 1 << 20
 ROWS_ELEMENTS = 1 << 13
 """Families whose rows are draws of their own get more rows, up to so many elements."""
@@ -96,8 +99,8 @@ def drawn(workload: Workload, binding: Mapping[str, int], seeds: Sequence[int]) 
 
 
 def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Sequence[int]) -> list[Case]:
-    """Quick: a few families at a small size (where sizes are free) and the target. Full: every family there, several at
-    the target, and other sizes."""
+    """Quick: a few families at a small size (where sizes are free) and the target. Full: every family there (a few where even
+    that is huge), several at the target, and other sizes."""
     at, little = target(workload, binding), small(binding)
     large = elements(workload, binding) > LARGE_ELEMENTS
     if effort == "quick":
@@ -106,7 +109,8 @@ def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Se
         return found if little == at else [Case(at, "normal", seeds[-1]), *found]
     # "normal" and "replayed" share their seed: the same memory, the same ends, another middle.
     indexed = any(role.kind == "index" for role in roles(workload, dict(little)))
-    tried = [family for family in FAMILIES if applies(workload, family, indexed=indexed)]
+    huge = elements(workload, dict(little)) > HUGE_ELEMENTS
+    tried = [f for f in (HUGE_FAMILIES if huge else FAMILIES) if applies(workload, f, indexed=indexed)]
     found = [Case(little, family, seeds[0 if k < 2 else k % len(seeds)]) for k, family in enumerate(tried)]
     rows = shrunk(workload, binding, ROWS_ELEMENTS)
     if rows != little:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from accelopt_backends.base import Guide, Kernel, Ready, Refusal, Roofline, Standalone
+from accelopt_backends.base import NO_PRODUCTS, Guide, Kernel, Products, Ready, Refusal, Roofline, Standalone
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import (
     Accepted,
@@ -131,7 +131,7 @@ class SimulatedBackend:
     name: str = "simulated"
     device: str = "cpu"
     automatic: bool = False
-    gemm_budget: int = 0
+    products: Products = NO_PRODUCTS
     roofline_us: float = 10.0
     terse: bool = False
 

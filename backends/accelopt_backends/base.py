@@ -96,6 +96,22 @@ class Standalone:
     dependencies: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Products:
+    """Which matrix products the regions of a backend may hold: `most` in a region; with 0 all are left to the library.
+
+    Without `rows`, a product of any size, where something can be fused with it. With `rows`, one whose left operand has at
+    most so many rows, for certain: its time is that of reading the right operand, so it is worth a kernel by itself, and
+    what feeds its left operand stays outside, since it would be computed again for every column.
+    """
+
+    most: int = 0
+    rows: int | None = None
+
+
+NO_PRODUCTS = Products()
+
+
 Kernel = Callable[[Sequence[int], Sequence[int], int], int]
 """A loaded kernel: (data pointers: inputs then outputs, symbol values in `workload.symbols` order, threads) -> 0 when it
 ran, anything else when it declined. Plain addresses, so that every backend and the sandbox share one calling rule."""
@@ -110,8 +126,7 @@ class Backend(Protocol):
     both are read without importing the backend (`registry.automatic`)."""
     automatic: bool
     """Whether the setting "auto" may choose it for a graph on its device."""
-    gemm_budget: int
-    """Matrix products that a region may hold at most; 0 where the language leaves them to the library."""
+    products: Products
 
     def probe(self) -> Ready | Missing:
         """What this machine offers. Cached; cheap after the first call."""

@@ -25,7 +25,7 @@ BACKEND = CppBackend()
 
 def regions_of(function: Callable[..., Any], *args: torch.Tensor) -> list[tuple[Workload, dict[str, int]]]:
     """The workloads of a function's regions, each with its binding."""
-    signed = [sign(r) for r in partition(graph_of(function, *args)).regions]
+    signed = [sign(r) for r in partition(graph_of(function, *args), products=BACKEND.products).regions]
     return [(s.workload, dict(s.binding)) for s in signed]
 
 

@@ -15,6 +15,8 @@ from accelopt_backends.loops.values import Graph
 from tests.backends.seed_cases import CASES, R, gradient
 from tests.backends.seeds import BACKEND, fault, regions_of
 
+PRODUCTS = ["one row times a matrix", "few rows with a bias", "rows times a matrix that lies by rows"]
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
@@ -25,7 +27,7 @@ def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("name", ["softmax", "layer norm", "swiglu", "rotary", "mean over rows", "transpose"])
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "swiglu", "rotary", "mean over rows", "transpose", *PRODUCTS])
 def test_a_seed_is_right_in_half_precision(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
     """Storage in 16 bits, arithmetic in float32."""
     function, shapes = CASES[name]

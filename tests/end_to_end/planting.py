@@ -66,7 +66,7 @@ def sites_seen(model: Callable[..., Any], *inputs: Any, **compile_options: Any) 
     found: list[Site] = []
 
     def look(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
-        found.extend(sites_of(gm, example_inputs)[0])
+        found.extend(sites_of(gm, example_inputs, products=bench().backend.products)[0])
         return gm.forward
 
     torch._dynamo.reset()

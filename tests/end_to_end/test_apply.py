@@ -53,6 +53,22 @@ def test_hits_replace_regions() -> None:
     assert counters["accelopt"]["hit"] >= 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_matrix_products_of_one_row_are_served(dtype: torch.dtype) -> None:
+    """Those of a step that generates one token, with the residual behind them; of a prompt's many rows they stay Inductor's."""
+    model, x = Norm().eval().to(dtype), torch.randn(1, 64).to(dtype)
+    with torch.no_grad():
+        planted = planting.plant(model, x)
+        assert 2 == sum("mm" in node.op for site in planted for node in site.workload.nodes)
+        rounding = {} if dtype is torch.float32 else {"atol": 0.02, "rtol": 0.02}
+        torch.testing.assert_close(model(x), apply(model)(x), **rounding)
+        assert (len(planted), 0) == calls()
+        many = torch.randn(33, 64).to(dtype)
+        torch.testing.assert_close(model(many), apply(model)(many), **rounding)
+    (*_, last) = accelopt_compile.explain(structured=True)
+    assert not any("mm" in region["operators"] for region in last["regions"])
+
+
 def test_miss_leaves_the_region_to_inductor() -> None:
     """Without a stored kernel everything runs in Inductor, and the report says MISS."""
     model, x = Norm().eval(), torch.randn(6, 64)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from accelopt_backends.base import Products
 from accelopt_compile.evaluate.reference import reference_module, widen
 from accelopt_compile.evaluate.tolerance import reduced_elements
 from accelopt_compile.family import family_of
@@ -40,7 +41,7 @@ def test_without_a_budget_products_are_walls() -> None:
 
 def test_bias_activation_and_residual_follow_their_product() -> None:
     graph = graph_of(lambda x, b, y: y + F.relu(F.linear(x, W, b)), X, torch.randn(96), torch.randn(2, 12, 96))
-    cut = partition(graph, gemm_budget=1)
+    cut = partition(graph, products=Products(most=1))
     assert_sound(graph, cut)
     assert [["reshape", "addmm", "reshape", "relu", "add"]] == [calls(r) for r in products(cut)]
 
@@ -50,22 +51,22 @@ def test_the_two_products_of_a_gated_unit_are_one_region_if_the_budget_allows() 
         return F.silu(F.linear(x, a)) * F.linear(x, b)
 
     graph = graph_of(unit, X, W, W.clone())
-    assert [2] == [calls(r).count("mm") for r in products(partition(graph, gemm_budget=2))]
-    (alone,) = products(partition(graph, gemm_budget=1))
+    assert [2] == [calls(r).count("mm") for r in products(partition(graph, products=Products(most=2)))]
+    (alone,) = products(partition(graph, products=Products(most=1)))
     assert 1 == calls(alone).count("mm")
-    assert_sound(graph, partition(graph, gemm_budget=1))
+    assert_sound(graph, partition(graph, products=Products(most=1)))
 
 
 def test_projections_that_nothing_joins_stay_apart_and_are_left_to_the_library() -> None:
     graph = graph_of(lambda x, q, k: (F.linear(x, q), F.linear(x, k)), X, W, W.clone())
-    cut = partition(graph, gemm_budget=2)
+    cut = partition(graph, products=Products(most=2))
     assert [] == products(cut)
     assert "aten.mm with nothing to fuse is left to the library" in cut.refused.values()
 
 
 def test_an_activation_between_two_products_belongs_to_the_first() -> None:
     graph = graph_of(lambda x, w, y: y + F.linear(F.gelu(F.linear(x, W)), w), X, torch.randn(64, 96), X.clone())
-    cut = partition(graph, gemm_budget=2)
+    cut = partition(graph, products=Products(most=2))
     assert_sound(graph, cut)
     first, second = products(cut)
     assert (True, 1) == ("erf" in calls(first), calls(first).count("mm"))
@@ -74,7 +75,7 @@ def test_an_activation_between_two_products_belongs_to_the_first() -> None:
 
 def test_a_norm_that_feeds_only_its_product_is_in_its_region_and_can_be_taken_out() -> None:
     graph = graph_of(lambda x, n: F.relu(F.linear(F.rms_norm(x, (64,), n), W)), X, torch.randn(64))
-    (region,) = partition(graph, gemm_budget=2).regions
+    (region,) = partition(graph, products=Products(most=2)).regions
     assert {"mean", "rsqrt", "mm", "relu"} <= set(calls(region))
     norm, product = nested(region)
     assert (False, True) == ("mm" in calls(norm), "mm" in calls(product))
@@ -85,7 +86,7 @@ def test_a_norm_that_three_projections_read_stays_outside() -> None:
         y = F.rms_norm(x, (64,), n)
         return tuple(F.relu(F.linear(y, W * k)) for k in range(1, 4))
 
-    cut = partition(graph_of(project, X, torch.randn(64)), gemm_budget=2)
+    cut = partition(graph_of(project, X, torch.randn(64)), products=Products(most=2))
     assert all("mean" not in calls(r) for r in products(cut))
 
 
@@ -96,19 +97,46 @@ def test_weights_in_few_bits_are_widened_inside_the_region() -> None:
 
     packed = torch.randint(0, 255, (96, 32), dtype=torch.uint8)
     graph = graph_of(layer, X, packed, torch.rand(96, 4))
-    (region,) = partition(graph, gemm_budget=2).regions
+    (region,) = partition(graph, products=Products(most=2)).regions
     assert {torch.float32, torch.uint8} == {n.meta["val"].dtype for n in region.inputs}
+
+
+FEW = Products(most=2, rows=4)
+
+
+def test_a_product_of_few_rows_is_a_region_by_itself() -> None:
+    """What it costs is to read the weights; what feeds its rows would be computed again for every column, and stays outside."""
+    graph = graph_of(lambda x, n: F.linear(F.rms_norm(x, (64,), n), W), torch.randn(1, 1, 64), torch.randn(64))
+    cut = partition(graph, products=FEW)
+    assert_sound(graph, cut)
+    norm, product = cut.regions
+    assert (True, ["mm"]) == ("mean" in calls(norm), [c for c in calls(product) if c not in ("permute", "reshape")])
+
+
+def test_weights_in_few_bits_are_widened_inside_a_product_of_few_rows() -> None:
+    narrow = torch.ones(96, 64, dtype=torch.int8)
+    graph = graph_of(lambda x, w, s: F.linear(x, w.to(x.dtype) * s), torch.randn(1, 64), narrow, torch.rand(96, 1))
+    (region,) = partition(graph, products=FEW).regions
+    assert torch.int8 in {n.meta["val"].dtype for n in region.inputs}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_product_of_more_rows_or_of_unknown_many_is_a_wall_for_who_takes_few(dynamic: bool) -> None:
+    x = torch.randn(3 if dynamic else 5, 64)
+    cut = partition(graph_of(lambda x: F.relu(F.linear(x, W)) * 2, x, dynamic=dynamic), products=FEW)
+    assert [["relu", "mul"]] == [calls(r) for r in cut.regions]
+    assert "aten.mm of more than 4 rows, or nobody knows how many, is left to the library" in cut.refused.values()
 
 
 def test_a_reduction_of_the_result_stays_outside() -> None:
     graph = graph_of(lambda x: torch.softmax(F.relu(F.linear(x, W)), -1), X)
-    (region,) = products(partition(graph, gemm_budget=2))
+    (region,) = products(partition(graph, products=Products(most=2)))
     assert ["relu"] == calls(region)[-1:]
 
 
 def test_products_of_integers_are_walls() -> None:
     ints = torch.ones(8, 8, dtype=torch.int32)
-    cut = partition(graph_of(lambda x: torch.relu(x @ x), ints), gemm_budget=2)
+    cut = partition(graph_of(lambda x: torch.relu(x @ x), ints), products=Products(most=2))
     assert "aten.mm of integers" in cut.refused.values()
 
 
@@ -117,7 +145,7 @@ def test_layers_of_models_give_the_same_few_workloads(name: str, regions: int) -
     """Two layers: attention's output with residual, gated unit or MLP with its norm, MLP's output with residual."""
     model, inputs = build(name, 2)
     captured = max(graphs_of(model, inputs, training=False), key=lambda c: len(c.graph.nodes))
-    cut = partition(captured.graph, gemm_budget=2)
+    cut = partition(captured.graph, products=Products(most=2))
     assert_sound(captured.graph, cut)
     signed = [sign(r) for r in products(cut)]
     for one in signed:
@@ -129,14 +157,14 @@ def test_layers_of_models_give_the_same_few_workloads(name: str, regions: int) -
 def test_training_graphs_are_sound_too() -> None:
     model, inputs = build("llama", 1)
     for captured in graphs_of(model, inputs, training=True):
-        cut = partition(captured.graph, gemm_budget=2)
+        cut = partition(captured.graph, products=Products(most=2))
         assert_sound(captured.graph, cut)
         for region in products(cut):
             assert_holds(sign(region))
 
 
 def signed_layer() -> tuple[Workload, dict[str, int]]:
-    (region,) = products(partition(graph_of(lambda x, w: F.relu(F.linear(x, w)), X, W), gemm_budget=2))
+    (region,) = products(partition(graph_of(lambda x, w: F.relu(F.linear(x, w)), X, W), products=Products(most=2)))
     signed = sign(region)
     return signed.workload, signed.binding
 
@@ -159,7 +187,7 @@ def test_a_workload_with_a_product_has_an_answer_in_float64() -> None:
 
 
 def test_a_products_flops_are_two_for_each_term() -> None:
-    (region,) = products(partition(graph_of(lambda x, w: F.relu(F.linear(x, w)), X, W), gemm_budget=2))
+    (region,) = products(partition(graph_of(lambda x, w: F.relu(F.linear(x, w)), X, W), products=Products(most=2)))
     (cost,) = rank([(sign(region), 1)], Machine(bandwidth_bytes_s=1e9, peak_flops_s=1e9))
     assert 2 * 24 * 96 * 64 + 24 * 96 == cost.flops
 

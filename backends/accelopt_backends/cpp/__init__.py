@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
+from accelopt_backends.base import Guide, Kernel, Missing, Products, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.cpp import screening, toolchain
 from accelopt_backends.loops.generated import Generated
 from accelopt_compile.errors import ObjectRefused, ToolchainMissing
@@ -19,7 +19,7 @@ class CppBackend(Generated):
     name = "cpp"
     device = "cpu"
     automatic = True
-    gemm_budget = 0
+    products = Products(most=2, rows=8)
     package = "accelopt_backends.cpp"
     families: ClassVar[Mapping[str, tuple[str, ...]]] = {"attention": ("_scaled_dot_product",), "topk": ("aten.topk.",)}
 

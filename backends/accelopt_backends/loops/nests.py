@@ -168,8 +168,19 @@ def _open(graph: Graph, seed: Root, votes: dict[str, float], reductions: str) ->
     accumulated = reductions == "split" and seed.data[0] in ACCUMULATED
     if inner in reduced and kept and _worth_rows(graph, kept) and not accumulated:
         row = [a for a in atoms if a in reduced and a != inner]
-        return Nest(kept, [*row, inner])
+        return Nest(_outer_first(graph, kept) if seed in graph.summed else kept, [*row, inner])
     return Nest([a for a in atoms if a != inner], [inner])
+
+
+def _outer_first(graph: Graph, atoms: list[str]) -> list[str]:
+    """In the order that reads least again: innermost the atom that the largest inputs do not depend on (a product's rows, over
+    which a row of weights is read while it lies in the first cache)."""
+
+    def again(atom: str) -> float:
+        inputs = (v for v in graph.inputs if not any(atom in dim for dim in v.dims))
+        return sum(math.prod(static_count(s) for s in v.shape) for v in inputs)
+
+    return sorted(atoms, key=again)
 
 
 def _worth_rows(graph: Graph, kept: list[str]) -> bool:

@@ -53,11 +53,12 @@ class Val:
 
 
 class Graph:
-    """All values of a workload, its outputs, and the sizes of its atoms."""
+    """All values of a workload, its outputs, and the sizes of its atoms. `summed` are the sums that matrix products became."""
 
-    def __init__(self, workload: Workload, *, moments: str = "shifted") -> None:
-        self.workload, self.moments = workload, moments
+    def __init__(self, workload: Workload, *, moments: str = "shifted", products: str = "whole") -> None:
+        self.workload, self.moments, self._products = workload, moments, products
         self.vals: list[Val] = []
+        self.summed: set[Val] = set()
         self.sizes: dict[str, Mono] = {}
         self._parent: dict[str, list[str]] = {}
         self._nodes: dict[tuple[int, int], Val] = {}
@@ -196,7 +197,10 @@ class Graph:
         return self.new("reduce", shape, dtype, (val,), (kind, tuple(over), keepdim), dims)
 
     def product(self, left: Val, right: Val, dtype: str) -> Val:
-        """left [..., m, k] times right [..., k, n]. `data` holds the atoms of k; no two of batch, m, k and n share one."""
+        """left [..., m, k] times right [..., k, n]. `data` holds the atoms of k; no two of batch, m, k and n share one.
+        With products as "sums", it is written as what it is: products of elements, summed over k."""
+        if self._products == "sums":
+            return self._summed(left, right, dtype)
         batch = list(left.dims[:-2])
         for a, b in zip(batch, right.dims[:-2], strict=True):
             if a and b:
@@ -208,6 +212,14 @@ class Graph:
         n = self._apart(right.dims[-1], [*batch, m, k])
         shape = (*left.shape[:-1], right.shape[-1])
         return self.new("product", shape, dtype, (left, right), list(k), [*batch, list(m), list(n)])
+
+    def _summed(self, left: Val, right: Val, dtype: str) -> Val:
+        (*batch, m, k), n, rank = left.shape, right.shape[-1], len(left.shape)
+        turned = self.permute(right, [*range(rank - 2), rank - 1, rank - 2])
+        factors = [self.reshape(left, [*batch, m, ONE, k]), self.reshape(turned, [*right.shape[:-2], ONE, n, k])]
+        total = self.reduce("sum", self.point("mul", factors, "f32"), [rank], dtype, False)
+        self.summed.add(total)
+        return total
 
     # ------------------------------------------------------------ atoms
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
+from accelopt_backends.base import NO_PRODUCTS, Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.reference.emit import emit
 from accelopt_compile.errors import ToolchainFailed
 from accelopt_compile.records import Artifact, Binding, KernelSource, Workload, sha256_text
@@ -36,7 +36,7 @@ class ReferenceBackend:
     name = "reference"
     device = "cpu"
     automatic = False
-    gemm_budget = 0
+    products = NO_PRODUCTS
 
     def __init__(self, target: str = "") -> None:
         self._device = os.environ.get(DEVICE_VARIABLE, "") or "reference"

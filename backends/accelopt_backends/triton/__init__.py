@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from accelopt_backends.base import Guide, Kernel, Missing, Ready, Refusal, Roofline, Standalone
+from accelopt_backends.base import Guide, Kernel, Missing, Products, Ready, Refusal, Roofline, Standalone
 from accelopt_backends.loops.generated import Generated
 from accelopt_backends.triton import targets
 from accelopt_compile.errors import ToolchainMissing
@@ -19,7 +19,7 @@ class TritonBackend(Generated):
     name = "triton"
     device = "cuda"
     automatic = True
-    gemm_budget = 2
+    products = Products(most=2)
     package = "accelopt_backends.triton"
     families: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "attention": ("_scaled_dot_product",),

@@ -23,7 +23,7 @@ from tests.regions.models import graph_of
 
 def workload_of(function: Callable[..., Any], *args: torch.Tensor, dynamic: bool = False) -> tuple[Workload, dict[str, int]]:
     """The workload of the one region of `function` that holds a product, and its binding."""
-    cut = partition(graph_of(function, *args, dynamic=dynamic), gemm_budget=TritonBackend.gemm_budget)
+    cut = partition(graph_of(function, *args, dynamic=dynamic), products=TritonBackend.products)
     signed = [sign(region) for region in cut.regions]
     (found,) = [s for s in signed if any("mm." in node.op for node in s.workload.nodes)]
     return found.workload, dict(found.binding)

@@ -20,7 +20,7 @@ def workloads(name: str, *, training: bool, dtype: torch.dtype) -> dict[str, tup
     model, inputs = build(name, 1)
     found = {}
     for captured in graphs_of(model.to(dtype), inputs, training=training):
-        for region in partition(captured.graph, gemm_budget=TritonBackend.gemm_budget).regions:
+        for region in partition(captured.graph, products=TritonBackend.products).regions:
             signed = sign(region)
             if any("mm." in node.op for node in signed.workload.nodes):
                 found[signed.workload.digest] = signed.workload, dict(signed.binding)
