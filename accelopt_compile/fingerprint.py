@@ -28,6 +28,8 @@ def graph_digest(gm: GraphModule, example_inputs: Sequence[Any], *, extra: Seque
         torch.__version__,
         str(torch.is_grad_enabled()),
         str(torch.is_inference_mode_enabled()),
+        torch.get_float32_matmul_precision(),  # this and the next are parts of signatures
+        str(torch.are_deterministic_algorithms_enabled()),
         *extra,
         *(_value(x) for x in example_inputs),
         *(_call(gm, node, names) for node in gm.graph.nodes),

@@ -41,6 +41,9 @@ log = logging.getLogger("accelopt_compile.pipeline")
 LEAST_SLICE_S = 1.0
 """A search with less time than this is not started."""
 
+PROOF_S = 1.3e-6
+"""Seconds of a full verification for each element that all sizes have in common: 37 s for a last layer of 576x49152."""
+
 EVEN_SHARES = 2.0
 LEAST_SEARCH_S = 6.0
 """Breadth first: no region gets more than twice its even share of what is left, so that the hottest one's last percents do
@@ -209,6 +212,10 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         site, seconds = _hottest(unknown, budget.remaining_s)
         if seconds < LEAST_SLICE_S:
             break
+        if on_device and seconds < (needed := proof_s(site)):
+            unknown.remove(site)
+            decided.add(site, _report(site, "MISS", reason=f"to prove a kernel here takes about {needed:.0f} s, over its share"))
+            continue
         decided.searched += 1
         report = _tuned(site, bench, budget, seconds, decided)
         decided.add(site, report)
@@ -236,6 +243,13 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
             tasks = [(s.workload, s.binding) for s in hottest]
             seconds = PREPARE_SHARE * budget.remaining_s
             prepare_baselines(tasks, backend=bench.backend, threads=bench.threads, seconds=seconds)
+
+
+def proof_s(site: Site) -> float:
+    """Seconds that a full verification takes at least: at sizes that are free it is done on few elements."""
+    from accelopt_compile.evaluate.cases import elements, small
+
+    return PROOF_S * elements(site.workload, dict(small(site.binding)))
 
 
 def _look_up(sites: Sequence[Site], bench: Bench, decided: Decided) -> list[Site]:

@@ -62,7 +62,7 @@ def product_cones(
     for node in products:
         if node in taken:
             continue
-        groups = _groups(node, products, taken, limits.most)
+        groups = _groups(node, products, taken, limits.most) if limits.rows is None else ()
         body = next((found for group in groups if (found := _joined(group, kind, taken))), None)
         bodies.append({node} if body is None else body)
         taken |= bodies[-1]

@@ -101,8 +101,9 @@ class Products:
     """Which matrix products the regions of a backend may hold: `most` in a region; with 0 all are left to the library.
 
     Without `rows`, a product of any size, where something can be fused with it. With `rows`, one whose left operand has at
-    most so many rows, for certain: its time is that of reading the right operand, so it is worth a kernel by itself, and
-    what feeds its left operand stays outside, since it would be computed again for every column.
+    most so many rows, for certain: its time is that of reading the right operand, so it is worth a kernel by itself. What
+    stands before and behind stays in regions of its own, as if the product were the library's; only what unpacks the right
+    operand comes along.
     """
 
     most: int = 0

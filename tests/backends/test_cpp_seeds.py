@@ -10,12 +10,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from accelopt_backends.base import Products
 from accelopt_backends.loops.nests import schedule
 from accelopt_backends.loops.values import Graph
+from accelopt_compile.partition import partition
+from accelopt_compile.signature import sign
 from tests.backends.seed_cases import CASES, R, gradient
 from tests.backends.seeds import BACKEND, fault, regions_of
+from tests.regions.models import graph_of
 
-PRODUCTS = ["one row times a matrix", "few rows with a bias", "rows times a matrix that lies by rows"]
+PRODUCTS = ["one row times a matrix", "one row with a bias", "a row times a matrix that lies by rows"]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -56,6 +60,13 @@ def test_tunables_do_not_change_the_result(tmp_path: Path) -> None:
     source = BACKEND.seed(workload)
     assert "" == fault(source, workload, binding, tmp_path, tunables={"UNROLL": 1, "GRAIN": 4096, "PREFETCH": 256})
     assert "" == fault(source, workload, binding, tmp_path, tunables={"UNROLL": 8, "GRAIN": 65536, "PREFETCH": 0})
+
+
+def test_a_matrix_times_itself_loops_over_each_dimension_once(tmp_path: Path) -> None:
+    """Rows, columns and what is summed over are the same two loops of one tensor."""
+    (region,) = partition(graph_of(lambda x: x @ x, R((9, 9))), products=Products(most=1, rows=9)).regions
+    signed = sign(region)
+    assert "" == fault(BACKEND.seed(signed.workload), signed.workload, signed.binding, tmp_path)
 
 
 def test_positions_outside_a_table_are_declined(tmp_path: Path) -> None:

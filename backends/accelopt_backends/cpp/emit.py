@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest
-from accelopt_backends.loops.pull import Index, Segment, around_lookup, canonical, flattened, narrow, resolve
+from accelopt_backends.loops.pull import Index, Segment, around_lookup, canonical, flattened, narrow, resolve, running
 from accelopt_backends.loops.shortcuts import shortcut
 from accelopt_backends.loops.values import Graph, Val
 
@@ -74,6 +74,8 @@ class NestWriter:
         self.heads = False
         self.segment: Segment | None = None
         self.scans: list[str] = []
+        self.running: set[str] = set()
+        """Loops along which sums run."""
         self.touched: dict[str, int] = {}
         self.across: dict[str, int] = {}
         self.stages: list[tuple[str, Affine]] = []
@@ -283,6 +285,10 @@ class NestWriter:
         return self.load(f"kept{val.id}", SCALAR_STORED[val.lane], flattened(index, val.shape), val.lane)
 
     def _scan(self, val: Val, index: Index) -> Ex:
+        along = running(val, index)
+        if [along] != self.nest.row[-1:]:
+            raise Unsupported("a running sum across rows")
+        self.running.add(along)
         arg = self.value(val.args[0], index)
         carry = f"carry{val.id}"
         self.scans.append(carry)

@@ -10,7 +10,7 @@ from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest, Store, atoms_of, reduced_atoms
-from accelopt_backends.loops.passes import has_scan, mergeable, pass_levels, pass_of, row_level
+from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level, scans_of
 from accelopt_backends.loops.pull import NeedsSegments, Segment, canonical, flattened
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import ITEM_BYTES
@@ -92,13 +92,13 @@ class NestText:
 
     def __init__(self, writer: NestWriter, choices: Choices, exports: set[Val]) -> None:
         self.w, self.choices, self.exports = writer, choices, exports
-        self.nest = writer.nest
+        nest = self.nest = writer.nest
         self.levels = pass_levels(self.nest)
         self.blocked = not (
             self.nest.reductions
             or writer.shape.cuts
             or any(row_level(self.nest, r) for r in self.nest.roots)
-            or any(has_scan(s.val) for s in self.nest.stores)
+            or any(scans_of(value) for value in [*(s.val for s in nest.stores), *(a.args[0] for a in nest.accumulations)])
         ) and bool(writer.row)
         if self.blocked:
             writer.par += writer.row[:-1]
@@ -211,14 +211,14 @@ class NestText:
     def sweep(self, low: str, high: str, *, first: bool = False) -> None:
         w = self.w
         out = w.lines["row"]
-        for carry in dict.fromkeys(w.scans):
-            out.append(f"float {carry} = 0.0f;")
+        out += ["{"] if w.scans else []
         depth = 0
         for atom in w.row[:-1]:
             end = "1" if first else w.sizes[atom].c()
             out.append("  " * depth + f"for (int64_t {atom} = 0; {atom} < {end}; ++{atom}) {{")
             depth += 1
         pad = "  " * depth
+        out += [pad + f"float {carry} = 0.0f;" for carry in dict.fromkeys(w.scans)]
         out += [pad + line for line in w.lines["inner"]]
         out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) INLINED {{")
         out.append(pad + '  _Pragma("GCC unroll 16") for (int u = 0; u < b.N; ++u) {')
@@ -226,6 +226,7 @@ class NestText:
         out += [pad + "    " + line for line in w.lines["body"]]
         out += [pad + "  }", pad + "});"]
         out += ["  " * d + "}" for d in reversed(range(depth))]
+        out += ["}"] if w.scans else []
 
     def tile_loops(self) -> None:
         """Tiles of TILE x TILE, inside them VEC x VEC: transposed operands are turned once, then rows are written."""

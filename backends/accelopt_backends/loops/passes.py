@@ -18,7 +18,7 @@ class Loops(Protocol):
     par: list[str]
     row: list[str]
     sizes: dict[str, Mono]
-    scans: list[str]
+    running: set[str]
     accesses: list[Affine]
 
     def merge(self, form: Affine) -> Affine: ...
@@ -34,18 +34,18 @@ def pass_of(nest: Nest, root: Val | Store, levels: Mapping[Val, int]) -> int:
     return max((levels[d] + 1 for d in dependencies(root) if d in levels), default=0)
 
 
-def has_scan(val: Val) -> bool:
-    """Whether a running sum goes into a value, other than through a reduction."""
-    stack, seen = [val], set[int]()
+def scans_of(val: Val) -> list[Val]:
+    """The running sums that go into a value, other than through a reduction."""
+    stack, seen, found = [val], set[int](), []
     while stack:
         v = stack.pop()
         if v.id in seen or v.kind == "reduce":
             continue
         if v.kind == "scan":
-            return True
+            found.append(v)
         seen.add(v.id)
         stack.extend(v.args)
-    return False
+    return found
 
 
 def pass_levels(nest: Nest, together: Mapping[Val, Val] | None = None) -> dict[Val, int]:
@@ -63,9 +63,9 @@ def mergeable(writer: Loops) -> tuple[str, str] | None:
     """Two adjacent loops that every access walks as one."""
     nest = writer.nest
     order = [*writer.par, *writer.row]
-    tied = bool(nest.reductions or any(row_level(nest, r) for r in nest.roots) or writer.scans)
+    tied = bool(nest.reductions or any(row_level(nest, r) for r in nest.roots) or writer.running)
     for outer, inner in itertools.pairwise(order):
-        if tied and outer in writer.par and inner in writer.row:
+        if (tied and outer in writer.par and inner in writer.row) or inner in writer.running:
             continue
         size = writer.sizes[inner]
         if all(a.coefficient(outer) == a.coefficient(inner) * size for a in map(writer.merge, writer.accesses)):

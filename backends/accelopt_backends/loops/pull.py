@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, divmod_affine
+from accelopt_backends.loops.affine import ONE, ZERO, Affine, Mono, Unsupported, divmod_affine
 from accelopt_backends.loops.values import Val
 
 Index = tuple[Affine, ...]
@@ -47,6 +47,18 @@ def flattened(index: Sequence[Affine], shape: Sequence[Mono]) -> Affine:
         form = form + i.scaled(stride)
         stride = stride * size
     return form
+
+
+def running(val: Val, index: Index) -> str:
+    """The loop that a running sum's reader walks. Raises Unsupported where that does not take one element after another from
+    the first on: the sum would have to lie in memory."""
+    along: int = val.data[1]
+    form = index[along]
+    atom, step = next(iter(form.terms.items()), ("", ZERO))
+    others = [other for d, other in enumerate(index) if d != along]
+    if form.const or len(form.terms) != 1 or not step.is_one or any(atom in other.terms for other in others):
+        raise Unsupported("a running sum that is not read where it runs")
+    return atom
 
 
 def around_lookup(val: Val, index: Index) -> tuple[Index, Index, Index]:

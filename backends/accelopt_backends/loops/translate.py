@@ -330,6 +330,8 @@ def _scan(g: Graph, node: Node) -> Result:
     dim = int(node.args[1]) % len(x.shape)
     if x.lane != "f":
         raise Unsupported("cumsum of integers")
+    if x.shape[dim].is_one:
+        return [x]
     return [g.new("scan", x.shape, node.outputs[0].dtype, (x,), ("sum", dim), list(x.dims))]
 
 
@@ -511,6 +513,8 @@ def _product(g: Graph, node: Node) -> Result:
     if not bias:
         return [product]
     beta, alpha = dict(node.kwargs).get("beta", 1), dict(node.kwargs).get("alpha", 1)
+    if alpha == 0:
+        raise Unsupported("a matrix product times 0")  # in float32 eager does not look at the operands then
     if alpha != 1:
         product = g.point("mul", [product, g.operand(float(alpha), out)], out)
     if beta == 0:

@@ -142,7 +142,7 @@ class Graph:
                     size, atoms = a.shape[k], self._apart(a.dims[k], dims)
                 elif size != a.shape[k]:
                     raise Unsupported(f"operands of {op} with sizes {size.c()} and {a.shape[k].c()}")
-                else:
+                elif not set(self.resolve(a.dims[k])) & {other for d in dims for other in self.resolve(d)}:
                     self.unify(atoms, a.dims[k])
             shape.append(size)
             dims.append(list(atoms))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, reduced_atoms
-from accelopt_backends.loops.passes import mergeable
+from accelopt_backends.loops.passes import mergeable, scans_of
 from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
@@ -28,6 +28,19 @@ def groups(nest: Nest) -> list[list[Val]]:
     return list(found.values())
 
 
+HELD = 4096
+"""Elements at most along which a sum runs that is then reduced across rows."""
+
+
+def _walked(group: Sequence[Val]) -> str:
+    """The loop along which sums run in these reductions, "" for none."""
+    scans = [scan for acc in group for scan in scans_of(acc.args[0])]
+    found = {tuple(scan.dims[scan.data[1]]) for scan in scans}
+    if len(found) > 1 or any(len(atoms) != 1 for atoms in found):
+        raise Unsupported("sums that run along several loops")
+    return next(iter(found))[0] if found else ""
+
+
 class ColumnKernel:
     """One group: the launch that makes partial results, and the launches that join them."""
 
@@ -40,12 +53,17 @@ class ColumnKernel:
         self.reduced_atoms = [a for a in operand if a in reduced]
         self.along = 0 if nest.vector in reduced or not self.kept_atoms else 1
         """The axis of what is kept: the columns where memory runs along it."""
-        last = nest.vector
+        self.walked = _walked(self.group)
+        if self.walked in reduced:
+            raise Unsupported("a running sum that is reduced with other rows")
+        if self.walked:
+            self.along = 1
+        last = self.walked or nest.vector
         for atoms in (self.kept_atoms, self.reduced_atoms):
             if last in atoms:
                 atoms.sort(key=lambda a: a == last)
         rows, columns = (self.reduced_atoms, self.kept_atoms) if self.along else (self.kept_atoms, self.reduced_atoms)
-        self.nest = Nest(rows, columns, reductions=list(group))
+        self.nest = Nest(rows, columns[-1:] if self.walked else columns, reductions=list(group))
         self.merges: list[tuple[str, str]] = []
 
     def texts(self) -> list[KernelText]:
@@ -58,10 +76,12 @@ class ColumnKernel:
     def _written(self) -> tuple[KernelText, RowWriter]:
         w = self.w = RowWriter(self.graph, self.nest, self.merges, self.done)
         w.loop_axis = 1 - self.along
+        w.holds_rows = bool(self.walked)
         w.scope = {**dict.fromkeys(w.par, ROWS), **dict.fromkeys(w.row, COLUMNS)}
         w.masks = {0: "mr", 1: "mk"}
         kept, reduced = (w.row, w.par) if self.along else (w.par, w.row)
-        kept_size, reduced_size = product([w.sizes[a] for a in kept]), product([w.sizes[a] for a in reduced])
+        others = self.kept_atoms[:-1] if self.walked else []
+        kept_size, reduced_size = product([w.sizes[a] for a in [*others, *kept]]), product([w.sizes[a] for a in reduced])
         steps, before, after = [], [], []
         for acc in self.group:
             before_, step, after_ = self._one(acc, kept_size.c())
@@ -73,11 +93,24 @@ class ColumnKernel:
         kept_shape, reduced_shape = ("[None, :]", "[:, None]") if self.along else ("[:, None]", "[None, :]")
         reduced_name, reduced_block = ("r", "ROWS") if self.along else ("k", "BLOCK")
         kept_mask, reduced_mask = ("mk", "mr") if self.along else ("mr", "mk")
+        if self.walked:
+            tiles = product([w.sizes[a] for a in others]).c()
+            kept_here = [
+                f"tiles = {tiles}",
+                "k = tl.arange(0, BLOCK)[None, :]",
+                f"mk = k < {w.sizes[self.walked].c()}",
+                *w.decoded(others, "(pid % tiles).to(tl.int64)"),
+            ]
+        else:
+            tiles = f"triton.cdiv({kept_size.c()}, {kept_block}{suffix})"
+            kept_here = [
+                f"tiles = tl.cdiv({kept_size.c()}, {kept_block})",
+                f"{kept_name} = ((pid % tiles).to(tl.int64) * {kept_block} + tl.arange(0, {kept_block})){kept_shape}",
+                f"{kept_mask} = {kept_name} < {kept_size.c()}",
+            ]
         head = [
             "pid = tl.program_id(0)",
-            f"tiles = tl.cdiv({kept_size.c()}, {kept_block})",
-            f"{kept_name} = ((pid % tiles).to(tl.int64) * {kept_block} + tl.arange(0, {kept_block})){kept_shape}",
-            f"{kept_mask} = {kept_name} < {kept_size.c()}",
+            *kept_here,
             "part = (pid // tiles).to(tl.int64)",
             f"share = tl.cdiv({reduced_size.c()}, SPLIT)",
             "begin = part * share",
@@ -104,7 +137,11 @@ class ColumnKernel:
         used = {*w.used, *(f"part{a.id}" for a in self.group), *kept_size.symbols, *reduced_size.symbols}
         used |= {s for a in (*w.par, *w.row) for s in w.sizes[a].symbols}
         constants = {name: f"{name}{suffix}" for name in ("ROWS", "BLOCK", "SPLIT")}
-        grid = f"triton.cdiv({kept_size.c()}, {kept_block}{suffix}) * SPLIT{suffix}"
+        if self.walked:  # a program holds the whole of what runs
+            del tunables[f"BLOCK{suffix}"]
+            constants["BLOCK"] = str(self._held())
+            tunables[f"ROWS{suffix}"] = choices(4, powers(1, max(1, min(deepest, 8192 // self._held()))))
+        grid = f"{tiles} * SPLIT{suffix}"
         kept_memory = [(f"part{a.id}", POINTER[a.lane], f"SPLIT{suffix} * ({kept_size.c()})") for a in self.group]
         comment = f"sums over {reduced_size.c()} for each of {kept_size.c()}, in SPLIT parts"
         options = {"num_warps": f"WARPS{suffix}"}
@@ -125,9 +162,18 @@ class ColumnKernel:
         axis = 1 - self.along
         total = self._folded(kind, lane, f"acc{n}", axis)
         place, mask = ("k", "mk") if self.along else ("r", "mr")
+        if self.walked:
+            place = f"(pid % tiles).to(tl.int64) * ({w.sizes[self.walked].c()}) + k"
         element = ELEMENT[KEPT[acc.lane]]
         store = f"tl.store(part{n} + part * ({kept}) + {place}, ({total}).to({element}), mask={mask})"
         return start, step, [store]
+
+    def _held(self) -> int:
+        """Elements of a tile's row, where a program holds all that runs."""
+        size = self.graph.sizes[self.walked].static
+        if size is None or size > HELD:
+            raise Unsupported("a running sum along so many, reduced across rows")
+        return next_power(size)
 
     def _folded(self, kind: str, lane: str, acc: str, axis: int) -> str:
         if kind == "sum":

@@ -35,6 +35,10 @@ class Ex:
     constant: bool = False
 
 
+WIDE_ALONG = {0: "(ROWS, 1)", 1: "(1, BLOCK)"}
+"""A pointer is to have every axis that its mask has."""
+
+
 class TileWriter:
     """Writes values of `graph` on one tile.
 
@@ -55,6 +59,8 @@ class TileWriter:
         self.merges: list[tuple[str, str]] = []
         self.accesses: list[Affine] = []
         self.scans: list[str] = []
+        self.running: set[str] = set()
+        """Loops along which sums run."""
         self.used: set[str] = set()
         self.outer: list[str] = []
         self.inner: list[str] = []
@@ -150,9 +156,11 @@ class TileWriter:
         axes = self.axes_of(form)
         self.used.add(base)
         mask = self.mask(axes)
+        place = self.offset(form)
         if self.extra:
+            place = " + ".join([place, *(f"tl.zeros({WIDE_ALONG[a]}, tl.int32)" for a in sorted(self.extra_axes - axes))])
             axes = axes | self.extra_axes
-        text = f"tl.load({base} + {self.offset(form)}" + (f", mask={mask}, other=0)" if mask else ")")
+        text = f"tl.load({base} + {place}" + (f", mask={mask}, other=0)" if mask else ")")
         if lane == "f" and dtype != "f32":
             text += ".to(tl.float32)"
         if lane == "l" and dtype != "i64":
@@ -272,7 +280,8 @@ class TileWriter:
         mask = self.mask(axes)
         where = f", mask={mask}" if mask else ""
         name = f"({x.name} != 0)" if element == "tl.int1" and x.lane != "b" else x.name
-        self.lines(axes | x.axes).append(f"tl.store({base} + {self.offset(form)}, {name}.to({element}){where})")
+        place = self.offset(form) if axes or not x.axes else f"tl.full((1, 1), {self.offset(form)}, tl.int32)"
+        self.lines(axes | x.axes).append(f"tl.store({base} + {place}, {name}.to({element}){where})")
 
 
 KEPT = {"f": "f32", "l": "i64", "b": "i32"}

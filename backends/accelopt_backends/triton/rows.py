@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest, Store
-from accelopt_backends.loops.passes import has_scan, mergeable, pass_levels, pass_of, row_level
+from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level, scans_of
 from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
@@ -50,13 +50,14 @@ class RowKernel:
         self.kept: list[tuple[str, str, str]] = []
         nest = self.nest
         self.blocked = bool(w.row) and not (
-            nest.reductions or any(row_level(nest, s) for s in nest.stores) or any(has_scan(s.val) for s in nest.stores)
+            nest.reductions or any(row_level(nest, s) for s in nest.stores) or any(scans_of(s.val) for s in nest.stores)
         )
         if self.blocked:
             w.par, w.row = [*w.par, *w.row[:-1]], w.row[-1:]
         self.rows, self.length = product([w.sizes[a] for a in w.par]), product([w.sizes[a] for a in w.row])
         static = self.length.static
         self.whole = not self.blocked and (not w.row or (static is not None and static <= WHOLE_LIMIT and not self.looped))
+        w.holds_rows = self.whole
         if self.whole or self.blocked:
             w.inner = w.outer
         w.scope = {**dict.fromkeys(w.par, ROWS), **dict.fromkeys(w.row, COLUMNS)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from accelopt_backends.loops.affine import ONE, Mono
+from accelopt_backends.loops.affine import ONE, Mono, Unsupported
 from accelopt_backends.loops.nests import Nest
-from accelopt_backends.loops.pull import Index
+from accelopt_backends.loops.pull import Index, running
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, ROWS, Ex, TileWriter
 
@@ -84,6 +84,7 @@ class RowWriter(TileWriter):
         self.nest = nest
         self.par, self.row = list(nest.par), list(nest.row)
         self.merges = list(merges)
+        self.holds_rows = False
         for outer, inner in merges:
             self.sizes[inner] = self.sizes[outer] * self.sizes[inner]
             self.bounds[inner] = self.sizes[inner]
@@ -96,14 +97,18 @@ class RowWriter(TileWriter):
         return decoded(atoms, position, self.sizes, self.used)
 
     def _scan(self, val: Val, index: Index) -> Ex:
+        along = running(val, index)
+        if self.row != [along]:
+            raise Unsupported("a running sum across rows")
+        self.running.add(along)
         x = self.tensor(self.value(val.args[0], index))
-        self.scans.append(f"carry{val.id}")
         tile = self.define(COLUMNS | ROWS, "f", f"tl.broadcast_to(tl.where(mk, {x.name}, 0.0), (ROWS, BLOCK))")
-        if self.inner is self.outer:
+        if self.holds_rows:
             return self.define(tile.axes, "f", f"tl.cumsum({tile.name}, axis=1)")
-        running = self.define(tile.axes, "f", f"tl.cumsum({tile.name}, axis=1) + carry{val.id}")
+        self.scans.append(f"carry{val.id}")
+        so_far = self.define(tile.axes, "f", f"tl.cumsum({tile.name}, axis=1) + carry{val.id}")
         self.inner.append(f"carry{val.id} += tl.sum({tile.name}, axis=1, keep_dims=True)")
-        return running
+        return so_far
 
 
 def finished(kind: str, lane: str, tile: str) -> str:

@@ -28,6 +28,12 @@ MORE = {
     "near one": (lambda x: torch.log1p(x.abs()), ((5, 40),)),
     "near zero": (lambda x: torch.expm1(x) * torch.tanh(x), ((5, 40),)),
     "group norm": (lambda x, w, b: F.group_norm(x, 4, w, b), ((2, 8, 5, 5), (8,), (8,))),
+    "norm of three": (
+        lambda a, b, c: torch.cat([(t * t).sum().view(1) for t in (a, b, c)]).sum().sqrt(),
+        ((9, 32), (40,), (64,)),
+    ),
+    "beside a column": (lambda x, y: torch.cat([x, y.expand(5, 3)], 1) * 2, ((5, 40), (5, 1))),
+    "above a row": (lambda x, y: torch.cat([x, y.expand(3, 40)]) * 2, ((5, 40), (1, 40))),
     "log softmax": (lambda x: F.log_softmax(x, -1), ((5, 40),)),
 }
 ALL = {**CASES, **MORE}
