@@ -80,11 +80,12 @@ def workloads(path: Path = STORED) -> list[DeviceWorkload]:
 
 
 def sample(found: Sequence[DeviceWorkload], each: int) -> list[DeviceWorkload]:
-    """At most `each` workloads of every (kind, family, dtype), those of the fewest elements first: a quick look at all kinds."""
+    """At most `each` workloads of every (kind, family, dtype), those of the fewest elements first: a quick look at all kinds. Each
+    of NKIBench's problems is a kind of its own."""
     taken: Counter[tuple[str, str, str]] = Counter()
     chosen = []
     for one in sorted(found, key=lambda w: (work(w), w.name)):
-        group = (one.kind, one.family, one.dtype)
+        group = (f"{one.kind} {one.call}" if one.kind == "nkibench" else one.kind, one.family, one.dtype)
         taken[group] += 1
         if taken[group] <= each:
             chosen.append(one)
