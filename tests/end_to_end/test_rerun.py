@@ -115,20 +115,25 @@ def test_options_that_contradict_are_usage_errors(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.timeout(120)
-def test_ctrl_c_keeps_what_was_done(planted: dict[str, str]) -> None:
-    """Exit code 130; the damaged record, found at once, is out of service, and no child is left."""
+def test_ctrl_c_keeps_what_was_done(planted: dict[str, str], tmp_path: Path) -> None:
+    """Exit code 130 and how far it came. The honest kernels among the records take seconds, wherever their ids put them."""
+    with torch.no_grad():
+        (site,) = planting.sites_seen(Norm().eval(), torch.randn(6, 64))
+    for number in range(6):
+        planting.plant_sites(planting.bench(), [site], source=lambda s, n=number: replace(s, text=f"{s.text}// honest {n}\n"))  # type: ignore[misc]
+    records = len(list(Store.open().walk()))
     command = [sys.executable, "-m", "accelopt_compile.cli", "cache", "verify", "--all", "--rerun", "--jobs", "1", "--json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, env=environment, stdout=-1, stderr=-1, text=True)
-    quarantine = Path(os.environ["ACCELOPT_CACHE_DIR"]) / "v1" / "quarantine"
-    deadline = time.monotonic() + 90
-    while not (quarantine.is_dir() and any(quarantine.iterdir())) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    told = json.loads(out)
-    assert (130, True) == (process.returncode, told["interrupted"]), err
-    assert 1 <= told["checked"] < told["records"]
-    assert f"interrupted after {told['checked']} of 6 records" in err
-    assert "Nothing is lost" in err and "starts from the first record" in err and "goes on from there" not in err
+    with (tmp_path / "err").open("w+") as err:
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=err, text=True)
+        deadline = time.monotonic() + 90
+        while f"[1/{records}]" not in (tmp_path / "err").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    said, told = (tmp_path / "err").read_text(), json.loads(out)
+    assert (130, True) == (process.returncode, told["interrupted"]), said
+    assert 1 <= told["checked"] < told["records"] == records
+    assert f"interrupted after {told['checked']} of {records} records" in said
+    assert "Nothing is lost" in said and "starts from the first record" in said and "goes on from there" not in said
     assert planted["honest"] in {i for _, _, i, _ in Store.open().walk()}
