@@ -148,7 +148,7 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     products = bench.backend.products
     # A simulation prepares kernels for a device that is not here, from graphs on whatever is.
     device = bench.backend.device if bench.rung == "device" else where
-    extra = (f"products {products.most} {products.rows}", *((f"device {device}",) if device != HOST else ()))
+    extra = (f"products {products.most} {products.rows} {products.widest}", *((f"device {device}",) if device != HOST else ()))
     digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *extra))
     stored = bench.store.graph(digest)
     known = from_document(stored)

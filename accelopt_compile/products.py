@@ -44,6 +44,9 @@ def refused_product(node: Node, limits: Products) -> str:
     """Why no region may hold this product, or ""."""
     if limits.most == 0:
         return f"{packet_name(node)} is in no class of operators that a region may hold"
+    dtype = node.meta["val"].dtype
+    if dtype.itemsize > limits.widest:
+        return f"{packet_name(node)} in {str(dtype).removeprefix('torch.')} is left to the library"
     left = node.args[_OPERANDS[packet_name(node)][0]]
     assert isinstance(left, Node)
     rows = left.meta["val"].shape[-2]

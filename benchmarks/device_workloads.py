@@ -80,8 +80,8 @@ def workloads(path: Path = STORED) -> list[DeviceWorkload]:
 
 
 def sample(found: Sequence[DeviceWorkload], each: int) -> list[DeviceWorkload]:
-    """At most `each` workloads of every (kind, family, dtype), those of the fewest elements first: a quick look at all kinds. Each
-    of NKIBench's problems is a kind of its own."""
+    """At most `each` workloads of every (kind, family, dtype), those of the fewest elements first: a quick look at all kinds.
+    Each of NKIBench's problems is a kind of its own."""
     taken: Counter[tuple[str, str, str]] = Counter()
     chosen = []
     for one in sorted(found, key=lambda w: (work(w), w.name)):

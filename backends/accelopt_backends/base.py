@@ -103,11 +103,12 @@ class Products:
     Without `rows`, a product of any size, where something can be fused with it. With `rows`, one whose left operand has at
     most so many rows, for certain: its time is that of reading the right operand, so it is worth a kernel by itself. What
     stands before and behind stays in regions of its own, as if the product were the library's; only what unpacks the right
-    operand comes along.
+    operand comes along. `widest` is the size of a result's element in bytes at most.
     """
 
     most: int = 0
     rows: int | None = None
+    widest: int = 8
 
 
 NO_PRODUCTS = Products()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from accelopt_backends.base import Backend, Kernel
+from accelopt_backends.base import Backend, Kernel, Products
 from accelopt_backends.cpp import CppBackend
 from accelopt_compile.evaluate import Limits, referee
 from accelopt_compile.evaluate.buffers import arena_bytes, mapped
@@ -25,7 +25,7 @@ BACKEND = CppBackend()
 
 def regions_of(function: Callable[..., Any], *args: torch.Tensor) -> list[tuple[Workload, dict[str, int]]]:
     """The workloads of a function's regions, each with its binding."""
-    signed = [sign(r) for r in partition(graph_of(function, *args), products=BACKEND.products).regions]
+    signed = [sign(r) for r in partition(graph_of(function, *args), products=Products(most=1, rows=1)).regions]
     return [(s.workload, dict(s.binding)) for s in signed]
 
 

@@ -122,6 +122,12 @@ def test_weights_in_few_bits_are_widened_inside_a_product_of_few_rows() -> None:
     assert torch.int8 in {n.meta["val"].dtype for n in region.inputs}
 
 
+def test_a_product_in_more_bytes_than_a_backend_takes_is_a_wall() -> None:
+    cut = partition(graph_of(lambda x: F.linear(x, W), torch.randn(1, 64)), products=Products(most=1, rows=1, widest=2))
+    assert [] == products(cut)
+    assert "aten.mm in float32 is left to the library" in cut.refused.values()
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_product_of_more_rows_or_of_unknown_many_is_a_wall_for_who_takes_few(dynamic: bool) -> None:
     x = torch.randn(3 if dynamic else 5, 64)
