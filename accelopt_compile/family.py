@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from accelopt_compile.records import Ref, Workload
 
+PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
+"""Matrix products of two operands, the right one last."""
+
 _REDUCTIONS = {"sum", "mean", "amax", "amin", "var", "var_mean", "prod", "any", "all", "max", "min", "std", "logsumexp"}
 _CURVES = {"exp", "tanh", "erf", "sigmoid", "log", "log1p", "expm1", "softplus", "silu", "gelu"}
 _MOVES = {
@@ -83,7 +86,7 @@ def _optimizer(w: Workload, ops: list[str]) -> bool:
 
 _RULES: tuple[tuple[str, Callable[[Workload, list[str]], bool]], ...] = (
     ("attention", _attention),
-    ("matmul", lambda w, ops: bool({"mm", "addmm", "bmm", "baddbmm"} & set(ops))),
+    ("matmul", lambda w, ops: not PRODUCTS.isdisjoint(ops)),
     ("cross_entropy", _cross_entropy),
     ("softmax", _softmax),
     ("norm", _norm),

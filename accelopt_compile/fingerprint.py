@@ -16,6 +16,12 @@ import accelopt_compile
 from accelopt_compile.records import KEY_VERSION, canonical_json, sha256_text
 
 
+def numerics() -> dict[str, str]:
+    """The process's flags that change what a right answer is: parts of a graph's key, and of the signatures that heed them."""
+    flags = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
+    return flags | ({"deterministic": "true"} if torch.are_deterministic_algorithms_enabled() else {})
+
+
 def graph_digest(gm: GraphModule, example_inputs: Sequence[Any], *, extra: Sequence[str] = ()) -> str:
     """Hex sha256 over the calls, the inputs' metadata, the autograd state and the versions; `extra` is added to it.
 
@@ -28,8 +34,7 @@ def graph_digest(gm: GraphModule, example_inputs: Sequence[Any], *, extra: Seque
         torch.__version__,
         str(torch.is_grad_enabled()),
         str(torch.is_inference_mode_enabled()),
-        torch.get_float32_matmul_precision(),  # this and the next are parts of signatures
-        str(torch.are_deterministic_algorithms_enabled()),
+        *(f"{name} {value}" for name, value in numerics().items()),
         *extra,
         *(_value(x) for x in example_inputs),
         *(_call(gm, node, names) for node in gm.graph.nodes),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from accelopt_compile.family import PRODUCTS
 from accelopt_compile.records import Binding, Ref, Workload, bytes_of, refs_of
 from accelopt_compile.signature import Signed
 
@@ -120,7 +121,7 @@ def _node_flops(w: Workload, index: int, binding: Mapping[str, int]) -> int:
         q, k = (w.bound_shape(w.spec_of(r), binding) for r in refs_of(node.args)[first : first + 2])
         return 2 * products * math.prod(q) * k[2]
     refs = refs_of(node.args)
-    if name in ("mm", "addmm", "bmm", "baddbmm"):
+    if name in PRODUCTS:
         return 2 * math.prod(w.bound_shape(node.outputs[0], binding)) * w.bound_shape(w.spec_of(refs[-1]), binding)[-2]
     elements = max((math.prod(w.bound_shape(s, binding)) for s in (*node.outputs, *(w.spec_of(r) for r in refs))), default=0)
     return elements * (_FLOPS_OF_A_COSTLY_OP if name in _COSTLY else 1)

@@ -15,6 +15,7 @@ from torch.fx import Node
 
 from accelopt_compile import attention
 from accelopt_compile.errors import InvalidRecord
+from accelopt_compile.family import PRODUCTS
 
 SHORT_DTYPE = {
     torch.float64: "f64",
@@ -92,7 +93,7 @@ _VIEW = {
     ]
 }
 _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
-GEMM = {f"aten.{n}" for n in ["mm", "addmm", "bmm", "baddbmm"]}
+GEMM = {f"aten.{n}" for n in PRODUCTS}
 RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.as_strided"}
 """Views that only regroup dimensions."""
 

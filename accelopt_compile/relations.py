@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from accelopt_compile.attention import BACKWARD, FORWARD
+from accelopt_compile.family import PRODUCTS
 from accelopt_compile.nodes import is_pointwise
 from accelopt_compile.terms import INPUT, Out, Size, Term, outs_of
 
@@ -298,7 +299,7 @@ RELATIONS: dict[str, Relation] = {
     "prims.iota.default": _nothing,
     f"{FORWARD}.default": _attention,
     f"{BACKWARD}.default": _attention_backward,
-    **{f"aten.{name}.default": _gemm for name in ["mm", "addmm", "bmm", "baddbmm"]},
+    **{f"aten.{name}.default": _gemm for name in PRODUCTS},
     **{
         f"aten.{name}": _reduction
         for name in [

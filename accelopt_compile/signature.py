@@ -12,6 +12,7 @@ from accelopt_compile.arithmetic import flatten_products
 from accelopt_compile.dims import Dims
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.family import family_of
+from accelopt_compile.fingerprint import numerics
 from accelopt_compile.layout import Layouts, stride_class
 from accelopt_compile.nodes import SHORT_DTYPE, hint
 from accelopt_compile.order import ordered
@@ -21,8 +22,14 @@ from accelopt_compile.rewrite import size_of
 from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable
 from accelopt_compile.translate import Translator
 
-_PRECISION_OPS = ("aten._scaled_dot_product", "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.convolution")
-_ORDER_OPS = ("aten.scatter", "aten.cumsum", "aten.cumprod", "aten.index_put", "aten.sort", "aten.topk")
+_HEEDED = {
+    "float32_matmul_precision": (
+        *("aten._scaled_dot_product", "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"),
+        "aten.convolution",
+    ),
+    "deterministic": ("aten.scatter", "aten.cumsum", "aten.cumprod", "aten.index_put", "aten.sort", "aten.topk"),
+}
+"""Which operators heed a flag of the process."""
 _VIEWS = ("aten.reshape.", "aten.permute.", "aten.expand.", "aten.slice.", "aten.select.")
 
 
@@ -211,12 +218,8 @@ class _Signer:
         """The flags that change what a right answer is, where an operator of the region heeds them."""
         if self.numerics is not None:
             return dict(self.numerics)
-        flags = {}
-        if any(term.op.startswith(_PRECISION_OPS) for term in self.calls):
-            flags["float32_matmul_precision"] = torch.get_float32_matmul_precision()
-        if torch.are_deterministic_algorithms_enabled() and any(term.op.startswith(_ORDER_OPS) for term in self.calls):
-            flags["deterministic"] = "true"
-        return flags
+        ops = [term.op for term in self.calls]
+        return {name: value for name, value in numerics().items() if any(op.startswith(_HEEDED[name]) for op in ops)}
 
 
 def _slots(out: Out) -> list[tuple[Out, int]]:

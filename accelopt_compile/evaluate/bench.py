@@ -15,16 +15,15 @@ from accelopt_compile.evaluate.baseline import Baselines
 from accelopt_compile.evaluate.buffers import GUARDS, POISONS, Buffers, Guarded, layout
 from accelopt_compile.evaluate.devices import Device
 from accelopt_compile.evaluate.launching import allocating_call
+from accelopt_compile.family import PRODUCTS
 from accelopt_compile.records import Workload
 
 FRESH_SETS = 8
 FRESH_BYTES = 32 << 20
 
-ROTATED = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.")
-"""Operators whose weights a program reads once a step. On one set of buffers they stay in the cache, and there a kernel without
-prefetch was 1.9x of Inductor's which was 1.0x of it in the model."""
-
 ROTATED_SETS = 64
+"""Sets of buffers at most for matrix products, whose weights a program reads once a step. On one set they stay in the cache, and
+there a kernel without prefetch was 1.9x of Inductor's which was 1.0x of it in the model."""
 
 
 class Bench:
@@ -56,9 +55,8 @@ class Bench:
         self._rig: timing.LocalRig | timing.DeviceRig | None = None
         self._kept: dict[str, timing.Call] = {}
         self._last_inputs: list[torch.Tensor] = []
-        size = sum(x.numel() * x.element_size() for x in self._given)
-        rotated = device is None and not workload.aliases and any(node.op.startswith(ROTATED) for node in workload.nodes)
-        self._sets = max(1, min(ROTATED_SETS, FRESH_BYTES // max(size, 1))) if rotated else 1
+        products = any(node.op.split(".")[1] in PRODUCTS for node in workload.nodes)
+        self._rotated = self._sets(ROTATED_SETS) if products and device is None and not workload.aliases else 1
 
     def sides(self, ours: str, base: str) -> list[tuple[int, float]]:
         """Set up two sides; (calls per sample, ns per call) of each."""
@@ -87,9 +85,8 @@ class Bench:
 
     def fresh(self, side: str, rounds: int) -> list[float]:
         """Nanoseconds a call, each on content that no call of this side has seen, and other content than the last."""
-        size = sum(x.numel() * x.element_size() for x in self._given)
         made = []
-        for _ in range(max(1, min(FRESH_SETS, FRESH_BYTES // max(size, 1)))):
+        for _ in range(self._sets(FRESH_SETS)):
             call = self._call_on_one(side)
             made.append((call if self._stopwatch is None else self._stopwatch.prepare(call), self._last_inputs))
 
@@ -147,7 +144,7 @@ class Bench:
 
     def _call(self, side: str) -> timing.Call:
         """A call of the side; where its weights are to come from memory, each call in turn on another set of buffers."""
-        calls = [self._call_on_one(side) for _ in range(self._sets)]
+        calls = [self._call_on_one(side) for _ in range(self._rotated)]
         if len(calls) == 1:
             return calls[0]
         turns = itertools.cycle(calls)
@@ -163,6 +160,10 @@ class Bench:
         if compiled is not None:
             return lambda: compiled(list(inputs))
         return lambda: self._baselines.eager(inputs)
+
+    def _sets(self, most: int) -> int:
+        """How many sets of inputs fit into FRESH_BYTES."""
+        return max(1, min(most, FRESH_BYTES // max(sum(x.numel() * x.element_size() for x in self._given), 1)))
 
     def _fresh(self) -> list[torch.Tensor]:
         """The inputs in new memory, each after a random padding, so that placement differs from block to block."""

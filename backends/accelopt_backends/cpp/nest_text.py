@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
-from accelopt_backends.loops.nests import Nest, Store, atoms_of, reduced_atoms
-from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level, scans_of
+from accelopt_backends.loops.nests import Nest, Store, atoms_of, reduced_atoms, scans_of
+from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
 from accelopt_backends.loops.pull import NeedsSegments, Segment, canonical, flattened
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import ITEM_BYTES

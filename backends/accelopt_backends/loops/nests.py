@@ -8,7 +8,7 @@ anything reduced across rows is accumulated per thread and is known only after t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from accelopt_backends.loops.affine import Unsupported
@@ -156,7 +156,7 @@ def _open(graph: Graph, seed: Root, votes: dict[str, float], reductions: str) ->
     if not atoms:
         return Nest([], [])
     if isinstance(seed, Store):
-        inner = _scan_atom(seed.val) or _best(atoms, votes)
+        inner = scan_atom([seed.val]) or _best(atoms, votes)
         return Nest([a for a in atoms if a != inner], [inner])
     reduced = reduced_atoms(seed)
     inner = _best(atoms, votes)
@@ -168,19 +168,8 @@ def _open(graph: Graph, seed: Root, votes: dict[str, float], reductions: str) ->
     accumulated = reductions == "split" and seed.data[0] in ACCUMULATED
     if inner in reduced and kept and _worth_rows(graph, kept) and not accumulated:
         row = [a for a in atoms if a in reduced and a != inner]
-        return Nest(_outer_first(graph, kept) if seed in graph.summed else kept, [*row, inner])
+        return Nest(kept, [*row, inner])
     return Nest([a for a in atoms if a != inner], [inner])
-
-
-def _outer_first(graph: Graph, atoms: list[str]) -> list[str]:
-    """In the order that reads least again: innermost the atom that the largest inputs do not depend on (a product's rows, over
-    which a row of weights is read while it lies in the first cache)."""
-
-    def again(atom: str) -> float:
-        inputs = (v for v in graph.inputs if not any(atom in dim for dim in v.dims))
-        return sum(math.prod(static_count(s) for s in v.shape) for v in inputs)
-
-    return sorted(atoms, key=again)
 
 
 def _worth_rows(graph: Graph, kept: list[str]) -> bool:
@@ -190,20 +179,28 @@ def _worth_rows(graph: Graph, kept: list[str]) -> bool:
     return total >= 2
 
 
-def _scan_atom(val: Val) -> str | None:
-    stack, seen = [val], set[int]()
+def scans_of(val: Val) -> list[Val]:
+    """The running sums that go into a value, other than through a reduction."""
+    stack, seen, found = [val], set[int](), []
     while stack:
         v = stack.pop()
         if v.id in seen or v.kind == "reduce":
             continue
-        seen.add(v.id)
         if v.kind == "scan":
-            atoms = v.dims[v.data[1]]
-            if len(atoms) != 1:
-                raise Unsupported("a scan over a reshaped dimension")
-            return str(atoms[0])
+            found.append(v)
+        seen.add(v.id)
         stack.extend(v.args)
-    return None
+    return found
+
+
+def scan_atom(vals: Sequence[Val]) -> str | None:
+    """The loop along which sums run in these values; None for no running sum. Raises Unsupported for several."""
+    loops = {tuple(scan.dims[scan.data[1]]) for val in vals for scan in scans_of(val)}
+    if any(len(atoms) != 1 for atoms in loops):
+        raise Unsupported("a scan over a reshaped dimension")
+    if len(loops) > 1:
+        raise Unsupported("sums that run along several loops")
+    return next(iter(loops))[0] if loops else None
 
 
 def _absorb(nest: Nest, pending: list[Root], done: set[Val]) -> None:
@@ -215,7 +212,7 @@ def _absorb(nest: Nest, pending: list[Root], done: set[Val]) -> None:
             continue
         atoms = atoms_of(root)
         if isinstance(root, Store):
-            scan = _scan_atom(root.val)
+            scan = scan_atom([root.val])
             if (set(atoms) == nest.space or set(atoms) == set(nest.par)) and (scan is None or [scan] == nest.row):
                 nest.stores.append(root)
             continue

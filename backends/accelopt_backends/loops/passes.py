@@ -34,20 +34,6 @@ def pass_of(nest: Nest, root: Val | Store, levels: Mapping[Val, int]) -> int:
     return max((levels[d] + 1 for d in dependencies(root) if d in levels), default=0)
 
 
-def scans_of(val: Val) -> list[Val]:
-    """The running sums that go into a value, other than through a reduction."""
-    stack, seen, found = [val], set[int](), []
-    while stack:
-        v = stack.pop()
-        if v.id in seen or v.kind == "reduce":
-            continue
-        if v.kind == "scan":
-            found.append(v)
-        seen.add(v.id)
-        stack.extend(v.args)
-    return found
-
-
 def pass_levels(nest: Nest, together: Mapping[Val, Val] | None = None) -> dict[Val, int]:
     """For each row reduction, the pass that computes it. `together` names reductions that are found in the pass of another
     one, which they depend on."""

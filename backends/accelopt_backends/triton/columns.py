@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accelopt_backends.loops.affine import Unsupported
-from accelopt_backends.loops.nests import Nest, reduced_atoms
-from accelopt_backends.loops.passes import mergeable, scans_of
+from accelopt_backends.loops.affine import Mono, Unsupported
+from accelopt_backends.loops.nests import Nest, reduced_atoms, scan_atom
+from accelopt_backends.loops.passes import mergeable
 from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
@@ -32,15 +32,6 @@ HELD = 4096
 """Elements at most along which a sum runs that is then reduced across rows."""
 
 
-def _walked(group: Sequence[Val]) -> str:
-    """The loop along which sums run in these reductions, "" for none."""
-    scans = [scan for acc in group for scan in scans_of(acc.args[0])]
-    found = {tuple(scan.dims[scan.data[1]]) for scan in scans}
-    if len(found) > 1 or any(len(atoms) != 1 for atoms in found):
-        raise Unsupported("sums that run along several loops")
-    return next(iter(found))[0] if found else ""
-
-
 class ColumnKernel:
     """One group: the launch that makes partial results, and the launches that join them."""
 
@@ -53,7 +44,7 @@ class ColumnKernel:
         self.reduced_atoms = [a for a in operand if a in reduced]
         self.along = 0 if nest.vector in reduced or not self.kept_atoms else 1
         """The axis of what is kept: the columns where memory runs along it."""
-        self.walked = _walked(self.group)
+        self.walked = scan_atom([acc.args[0] for acc in group]) or ""
         if self.walked in reduced:
             raise Unsupported("a running sum that is reduced with other rows")
         if self.walked:
@@ -89,28 +80,12 @@ class ColumnKernel:
             steps.append(step)
             after += after_
         suffix = self.name.removeprefix("columns")
-        kept_name, kept_block = ("k", "BLOCK") if self.along else ("r", "ROWS")
-        kept_shape, reduced_shape = ("[None, :]", "[:, None]") if self.along else ("[:, None]", "[None, :]")
-        reduced_name, reduced_block = ("r", "ROWS") if self.along else ("k", "BLOCK")
-        kept_mask, reduced_mask = ("mk", "mr") if self.along else ("mr", "mk")
-        if self.walked:
-            tiles = product([w.sizes[a] for a in others]).c()
-            kept_here = [
-                f"tiles = {tiles}",
-                "k = tl.arange(0, BLOCK)[None, :]",
-                f"mk = k < {w.sizes[self.walked].c()}",
-                *w.decoded(others, "(pid % tiles).to(tl.int64)"),
-            ]
-        else:
-            tiles = f"triton.cdiv({kept_size.c()}, {kept_block}{suffix})"
-            kept_here = [
-                f"tiles = tl.cdiv({kept_size.c()}, {kept_block})",
-                f"{kept_name} = ((pid % tiles).to(tl.int64) * {kept_block} + tl.arange(0, {kept_block})){kept_shape}",
-                f"{kept_mask} = {kept_name} < {kept_size.c()}",
-            ]
+        kept_name, reduced_name, reduced_block = ("k", "r", "ROWS") if self.along else ("r", "k", "BLOCK")
+        reduced_shape, reduced_mask = ("[:, None]", "mr") if self.along else ("[None, :]", "mk")
+        tiles, positions = self._positions(kept_size, suffix)
         head = [
             "pid = tl.program_id(0)",
-            *kept_here,
+            *positions,
             "part = (pid // tiles).to(tl.int64)",
             f"share = tl.cdiv({reduced_size.c()}, SPLIT)",
             "begin = part * share",
@@ -124,28 +99,45 @@ class ColumnKernel:
             *("    " + line for line in [*w.decoded(reduced, reduced_name), *w.inner, *steps]),
         ]
         text = [*head, *decoded, *w.outer, *before, *loop, *after]
-        static = (kept_size if self.along else reduced_size).static
-        widest = 1024 if static is None else min(1024, next_power(static))
-        narrow = (reduced_size if self.along else kept_size).static
-        deepest = 64 if narrow is None else min(64, next_power(narrow))
-        tunables = {
-            f"BLOCK{suffix}": choices(256, powers(min(16, widest), widest)),
-            f"ROWS{suffix}": choices(16 if self.along else 4, powers(1, deepest)),
-            f"SPLIT{suffix}": choices(64, powers(1, max(1, min(256, (reduced_size.static or 1 << 20) // 16)))),
-            f"WARPS{suffix}": (4, 8, 2),
-        }
+        tunables = self._tunables(kept_size, reduced_size, suffix)
         used = {*w.used, *(f"part{a.id}" for a in self.group), *kept_size.symbols, *reduced_size.symbols}
         used |= {s for a in (*w.par, *w.row) for s in w.sizes[a].symbols}
         constants = {name: f"{name}{suffix}" for name in ("ROWS", "BLOCK", "SPLIT")}
-        if self.walked:  # a program holds the whole of what runs
-            del tunables[f"BLOCK{suffix}"]
+        if self.walked:
             constants["BLOCK"] = str(self._held())
-            tunables[f"ROWS{suffix}"] = choices(4, powers(1, max(1, min(deepest, 8192 // self._held()))))
         grid = f"{tiles} * SPLIT{suffix}"
         kept_memory = [(f"part{a.id}", POINTER[a.lane], f"SPLIT{suffix} * ({kept_size.c()})") for a in self.group]
         comment = f"sums over {reduced_size.c()} for each of {kept_size.c()}, in SPLIT parts"
         options = {"num_warps": f"WARPS{suffix}"}
         return KernelText(self.name, text, used, grid, tunables, constants, options, kept_memory, comment), w
+
+    def _positions(self, kept: Mono, suffix: str) -> tuple[str, list[str]]:
+        """How many tiles there are of what is kept, for the grid; and the lines that find a program's positions in it."""
+        w = self.w
+        if self.walked:  # a program holds the whole of what runs, at one place of all else
+            others = self.kept_atoms[:-1]
+            tiles = product([w.sizes[a] for a in others]).c()
+            whole = ["k = tl.arange(0, BLOCK)[None, :]", f"mk = k < {w.sizes[self.walked].c()}"]
+            return tiles, [f"tiles = {tiles}", *whole, *w.decoded(others, "(pid % tiles).to(tl.int64)")]
+        name, block, shape, mask = ("k", "BLOCK", "[None, :]", "mk") if self.along else ("r", "ROWS", "[:, None]", "mr")
+        return f"triton.cdiv({kept.c()}, {block}{suffix})", [
+            f"tiles = tl.cdiv({kept.c()}, {block})",
+            f"{name} = ((pid % tiles).to(tl.int64) * {block} + tl.arange(0, {block})){shape}",
+            f"{mask} = {name} < {kept.c()}",
+        ]
+
+    def _tunables(self, kept: Mono, reduced: Mono, suffix: str) -> dict[str, tuple[int, ...]]:
+        columns, rows = (kept, reduced) if self.along else (reduced, kept)
+        widest = 1024 if columns.static is None else min(1024, next_power(columns.static))
+        deepest = 64 if rows.static is None else min(64, next_power(rows.static))
+        if self.walked:
+            deepest = max(1, min(deepest, 8192 // self._held()))
+        block = {} if self.walked else {f"BLOCK{suffix}": choices(256, powers(min(16, widest), widest))}
+        return block | {
+            f"ROWS{suffix}": choices(16 if self.along and not self.walked else 4, powers(1, deepest)),
+            f"SPLIT{suffix}": choices(64, powers(1, max(1, min(256, (reduced.static or 1 << 20) // 16)))),
+            f"WARPS{suffix}": (4, 8, 2),
+        }
 
     def _one(self, acc: Val, kept: str) -> tuple[str, str, list[str]]:
         """(accumulator, step in the loop, what stores it) of one reduction."""

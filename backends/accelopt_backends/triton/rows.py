@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from accelopt_backends.loops.affine import Unsupported
-from accelopt_backends.loops.nests import Nest, Store
-from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level, scans_of
+from accelopt_backends.loops.nests import Nest, Store, scans_of
+from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
 from accelopt_backends.loops.pull import canonical
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_backends.triton.emit import COLUMNS, KEPT, ROWS, Ex
