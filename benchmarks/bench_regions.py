@@ -5,6 +5,7 @@
     python -m benchmarks.bench_regions --resume --only 'softmax|norm'     what is missing of these
     python -m benchmarks.bench_regions --recheck                          adopted kernels again, in fresh processes
     python -m benchmarks.bench_regions --aa 40                            one kernel against itself, by the same rule
+    python -m benchmarks.bench_regions --level avx2                       as on a processor without AVX-512, into regions-1t-avx2.json
     python -m benchmarks.bench_regions --survey                           regions and seeds, without tuning
 
 The result file is written after each case; Ctrl-C keeps what there is.
@@ -40,6 +41,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--recheck", action="store_true", help="measure adopted cases again in fresh processes")
     parser.add_argument("--survey", action="store_true", help="regions, support and the seeds' verdicts only")
     parser.add_argument("--aa", type=int, default=0, metavar="N", help="N trials of one kernel against itself")
+    parser.add_argument("--level", choices=("native", "avx2"), default="native", help="instructions that all sides may use")
     parser.add_argument("--out", type=Path, default=harness.RESULTS, help="directory of the result files")
     parser.add_argument("--log", default="quiet", choices=("quiet", "info", "debug"))
     chosen = parser.parse_args(argv)
@@ -50,6 +52,8 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 ALLOCATORS = "kept: freed memory stays with the process, so that page faults do not hide kernels; default: the C library's way"
+AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ACCELOPT_CPP_LEVEL": "avx2"}
+"""Eager's kernels and Inductor's, the two libraries', and ours. The floors were measured on a processor without AVX-512."""
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
@@ -59,7 +63,8 @@ class Suite:
     def __init__(self, chosen: argparse.Namespace, threads: int) -> None:
         self.chosen, self.threads = chosen, threads
         kind = "regions-quick" if chosen.quick else "regions"
-        self.path: Path = chosen.out / f"{kind}-{threads}t.json"
+        level = "" if chosen.level == "native" else f"-{chosen.level}"
+        self.path: Path = chosen.out / f"{kind}-{threads}t{level}.json"
         continued = (chosen.resume or chosen.recheck or chosen.aa) and self.path.exists()
         self.data: dict[str, Any] = json.loads(self.path.read_text()) if continued else {"cases": {}}
         kept = self.data.get("settings", {}).get("cache_dir")
@@ -78,11 +83,12 @@ class Suite:
         """Of the processes that measure. The compile cache lies beside the store: a fresh store is a fresh start."""
         compiled = {"TORCHINDUCTOR_CACHE_DIR": str(Path(self.cache_dir) / "inductor"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         kept = KEPT if self.chosen.allocator == "kept" else {}
-        return {"OMP_NUM_THREADS": str(self.threads), "ACCELOPT_CACHE_DIR": self.cache_dir, **compiled, **kept}
+        lowered = AVX2 if self.chosen.level == "avx2" else {}
+        return {"OMP_NUM_THREADS": str(self.threads), "ACCELOPT_CACHE_DIR": self.cache_dir, **compiled, **kept, **lowered}
 
     def write(self) -> None:
         """All of it, so that a reader never sees half a file."""
-        around = {**harness.environment(), "threads": self.threads, "allocator": self.chosen.allocator}
+        around = {**harness.environment(), "threads": self.threads, "allocator": self.chosen.allocator, "level": self.chosen.level}
         settings = {"budget_s": self.chosen.budget_s, "limit_s": self.chosen.limit_s, "cache_dir": self.cache_dir}
         self.data |= {"format": harness.FORMAT, "benchmark": "regions", "quick": self.chosen.quick, "environment": around}
         self.data |= {"settings": settings, "summary": region_report.summary(self.cases, family_bounds())}
