@@ -5,7 +5,7 @@
     python -m benchmarks.bench_regions --resume --only 'softmax|norm'     what is missing of these
     python -m benchmarks.bench_regions --recheck                          adopted kernels again, in fresh processes
     python -m benchmarks.bench_regions --aa 40                            one kernel against itself, by the same rule
-    python -m benchmarks.bench_regions --level avx2                       as on a processor without AVX-512, into regions-1t-avx2.json
+    python -m benchmarks.bench_regions --level avx2                       as on a processor without AVX-512: regions-1t-avx2.json
     python -m benchmarks.bench_regions --survey                           regions and seeds, without tuning
 
 The result file is written after each case; Ctrl-C keeps what there is.
@@ -52,7 +52,12 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 ALLOCATORS = "kept: freed memory stays with the process, so that page faults do not hide kernels; default: the C library's way"
-AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ACCELOPT_CPP_LEVEL": "avx2"}
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "ACCELOPT_CPP_LEVEL": "avx2",
+}
 """Eager's kernels and Inductor's, the two libraries', and ours. The floors were measured on a processor without AVX-512."""
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": str(64 << 20)}
 
@@ -88,7 +93,8 @@ class Suite:
 
     def write(self) -> None:
         """All of it, so that a reader never sees half a file."""
-        around = {**harness.environment(), "threads": self.threads, "allocator": self.chosen.allocator, "level": self.chosen.level}
+        chosen = {name: getattr(self.chosen, name) for name in ("allocator", "level")}
+        around = {**harness.environment(), "threads": self.threads, **chosen}
         settings = {"budget_s": self.chosen.budget_s, "limit_s": self.chosen.limit_s, "cache_dir": self.cache_dir}
         self.data |= {"format": harness.FORMAT, "benchmark": "regions", "quick": self.chosen.quick, "environment": around}
         self.data |= {"settings": settings, "summary": region_report.summary(self.cases, family_bounds())}
