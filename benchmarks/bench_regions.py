@@ -56,7 +56,6 @@ AVX2 = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "ACCELOPT_CPP_LEVEL": "avx2",
 }
 """Eager's kernels and Inductor's, the two libraries', and ours. The floors were measured on a processor without AVX-512."""
 KEPT = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "1000000000000", "MALLOC_TOP_PAD_": str(64 << 20)}

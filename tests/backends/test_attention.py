@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from accelopt_backends.cpp import attention as room
+from accelopt_backends.cpp import toolchain
 from accelopt_compile.records import DtypeArg, Node, Ref, SymbolArg, Workload
 
 from .attention_cases import TORCH, Case, attention, spec
@@ -211,11 +213,17 @@ def test_two_runs_agree_bit_for_bit_and_inputs_stay(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
 
 
-@pytest.mark.parametrize("level", ["avx2", "baseline"])
-def test_older_processors(level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["avx2", "default"])
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", request.param)
+    toolchain.find.cache_clear()
+    yield request.param
+    toolchain.find.cache_clear()
+
+
+def test_older_processors(level: str, tmp_path: Path) -> None:
     """The same text built for narrower vectors."""
-    monkeypatch.setenv("ACCELOPT_CPP_LEVEL", level)
-    for dtype in ("f32", "bf16") if level == "baseline" else ("bf16", "f16"):
+    for dtype in ("f32", "bf16") if level == "default" else ("bf16", "f16"):
         case = Case(attention(dtype, heads=6, kv=2, causal=True, lse=True), tmp_path)
         for binding in (PREFILL[0], DECODE[0]):
             case.check(**binding)

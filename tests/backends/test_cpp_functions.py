@@ -24,13 +24,13 @@ FUNCTIONS: Mapping[str, tuple[str, str, Reference]] = {
     "log": ("log", "log_(x)", torch.log),
     "relu": ("", "relu_(x)", torch.relu),
 }
-LEVELS = ("", "avx2", "baseline")
+LEVELS = ("", "avx2", "default")
 
 
 @pytest.fixture(params=LEVELS, ids=lambda level: level or "all of this processor")
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The instruction set that the toolchain may use; those that this processor lacks fall back to what it has."""
-    monkeypatch.setenv("ACCELOPT_CPP_LEVEL", request.param)
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", request.param)
     toolchain.find.cache_clear()
     yield request.param
     toolchain.find.cache_clear()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from typing import Any
 import pytest
 from native_backend import NativeBackend, sample
 
+from accelopt_backends.cpp import CppBackend, toolchain
 from accelopt_backends.reference import ReferenceBackend
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate import Limits, open_evaluator
@@ -135,6 +138,26 @@ def test_only_listed_variables_are_passed_on(monkeypatch: pytest.MonkeyPatch) ->
     assert "OPENAI_API_KEY" not in environment
     assert os.environ["PATH"] == environment["PATH"]
     assert ("/scratch", "/scratch") == (environment["HOME"], environment["TMPDIR"])
+
+
+def test_kernels_are_judged_at_the_level_that_the_user_lowered(
+    cache_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ATEN_CPU_CAPABILITY=avx2, which PyTorch and Inductor follow, the kernel that is timed has no 512-bit instruction."""
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    toolchain.find.cache_clear()
+    try:
+        backend = CppBackend()
+        source = backend.seed(softmax_workload())
+        with open_evaluator(
+            softmax_workload(), {"s0": 8}, backend=backend, threads=1, seed=1, workdir=str(tmp_path)
+        ) as evaluator:
+            verdict = evaluator.evaluate(source, source.defaults())
+    finally:
+        toolchain.find.cache_clear()
+    assert isinstance(verdict, Accepted), verdict
+    if shutil.which("objdump") and platform.machine() == "x86_64":
+        assert (0, True) == (verdict.features["zmm"], verdict.features["ymm"] > 0)
 
 
 def test_a_workload_that_cannot_run_is_our_error_not_a_verdict(cache_root: Path, tmp_path: Path) -> None:

@@ -91,19 +91,20 @@ def cpu_features() -> frozenset[str]:
 
 
 def _processor() -> tuple[str, tuple[str, ...]]:
-    """(target, compiler flags). ACCELOPT_CPP_LEVEL=avx2|baseline lowers the level, for tests and for fleets."""
+    """(target, compiler flags). PyTorch's ATEN_CPU_CAPABILITY, which lowers what its own kernels and Inductor's may use, lowers
+    ours: "avx2", or "default" for no vectors beyond the architecture's own."""
     machine = platform.machine().lower()
     have = cpu_features()
-    cap = os.environ.get("ACCELOPT_CPP_LEVEL", "")
+    cap = os.environ.get("ATEN_CPU_CAPABILITY", "").lower()
     if machine in ("aarch64", "arm64"):
         return "cpp-aarch64-neon", ("-march=armv8-a",)
     if machine not in ("x86_64", "amd64"):
         return f"cpp-{machine}-generic", ()
-    if have >= {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} and cap not in ("avx2", "baseline"):
+    if have >= {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} and cap not in ("avx2", "default"):
         extra = [f for f in ("avx512_bf16", "avx512_fp16") if f in have]
         name = "cpp-x86_64-avx512" + "".join("-" + f.removeprefix("avx512_") for f in extra)
         return name, ("-march=x86-64-v4", "-mprefer-vector-width=512", *("-m" + f.replace("_", "") for f in extra))
-    if have >= {"avx2", "fma", "f16c", "bmi2"} and cap != "baseline":
+    if have >= {"avx2", "fma", "f16c", "bmi2"} and cap != "default":
         return "cpp-x86_64-avx2", ("-march=x86-64-v3",)
     return "cpp-x86_64-baseline", ("-march=x86-64",)
 
