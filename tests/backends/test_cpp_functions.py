@@ -30,7 +30,9 @@ LEVELS = ("", "avx2", "default")
 @pytest.fixture(params=LEVELS, ids=lambda level: level or "all of this processor")
 def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The instruction set that the toolchain may use; those that this processor lacks fall back to what it has."""
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", request.param)
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    if request.param:
+        monkeypatch.setenv("ATEN_CPU_CAPABILITY", request.param)
     toolchain.find.cache_clear()
     yield request.param
     toolchain.find.cache_clear()
