@@ -25,6 +25,7 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "exp": ("exp_({0})", "exp", True),
     "exp_up_to_89": ("exp_up_to_89({0})", "exp", True),
     "logistic": ("logistic({0}, {1})", "sigmoid", True),
+    "tanh_plus_one": ("tanh_plus_one({0})", "sigmoid", True),
     "log": ("log_({0})", "log", True),
     "log1p": ("log1p_({0})", "log1p", True),
     "log2": ("log2_({0})", "log2", True),

@@ -9,11 +9,15 @@ def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
     """(operator, operands) to write for an element-wise value: its own, or those of the form that it is known by.
 
     a / (1 + e**z) is one function: its divisor lies where a reciprocal estimate and a Newton step are exact enough (SiLU,
-    sigmoid and their spellings). e**(x - max x) never meets the upper end of exp's range (softmax).
+    sigmoid and their spellings). 1 + tanh(x) is 2 / (1 + e**-2x): where tanh is near -1 its last place is many places of the sum
+    (35 of 23 million elements of a gated GELU in float32 were beyond what is allowed). e**(x - max x) never meets the upper
+    end of exp's range (softmax).
     """
     op, args = str(val.data), val.args
     if op == "div" and (z := _exponent_over_one(args[1])) is not None:
         return "logistic", (args[0], z)
+    if op == "add" and (x := _tanh_beside_one(val)) is not None:
+        return "tanh_plus_one", (x,)
     if op == "exp" and _below_its_maximum(args[0]):
         return "exp_up_to_89", args
     return op, args
@@ -26,6 +30,14 @@ def _exponent_over_one(val: Val) -> Val | None:
     for one, power in (val.args, val.args[::-1]):
         if one.kind == "const" and one.data == 1 and power.kind == "point" and power.data == "exp":
             return power.args[0]
+    return None
+
+
+def _tanh_beside_one(val: Val) -> Val | None:
+    """x where `val` is 1 + tanh(x)."""
+    for one, curve in (val.args, val.args[::-1]):
+        if one.kind == "const" and one.data == 1 and curve.kind == "point" and curve.data == "tanh" and curve.dtype == "f32":
+            return curve.args[0]
     return None
 
 
