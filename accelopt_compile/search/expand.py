@@ -9,7 +9,7 @@ from accelopt_compile.records import Accepted, Candidate, Experience, KernelSour
 from accelopt_compile.search.memory import Configuration, fitted, known_tunables
 from accelopt_compile.search.proposer import NoSource
 from accelopt_compile.search.recorded import RecordedProposer, Thought
-from accelopt_compile.search.selection import Group, relative, speed
+from accelopt_compile.search.selection import Group, relative, speed, within_noise
 from accelopt_compile.search.task import SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Duplicate, Kernel, Trials, trial_key
 from accelopt_compile.search.tuning import Measured, Tunables, tune
@@ -218,12 +218,12 @@ def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Mapping[str,
 
 def _gained(child: Candidate, parent: Candidate, gain: float) -> str:
     """What a plan came to: the gain over its parent, whether that is more than noise, and at which numbers."""
-    ours, theirs = child.verdict.timing, parent.verdict.timing
-    noise = " (no more than noise)" if ours.basis == "measured" and ours.low <= theirs.high and theirs.low <= ours.high else ""
+    noise = " (no more than noise)" if within_noise(child, parent) else ""
     numbers = ", ".join(f"{name}={value}" for name, value in sorted(child.tunables.items()))
     at = f", at {numbers}" if numbers and not child.source.rendered else ""
-    gained, basis = times_text(gain, ours.basis), times_text(speed(child), ours.basis)
-    return f"{gained} the speed of the kernel it was tried on{noise}, {basis} the baseline{at}"
+    basis = child.verdict.timing.basis
+    gained, over = times_text(gain, basis), times_text(speed(child), basis)
+    return f"{gained} the speed of the kernel it was tried on{noise}, {over} the baseline{at}"
 
 
 def _told(verdict: Verdict | Duplicate) -> str:

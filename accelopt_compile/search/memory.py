@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan
-from accelopt_compile.search.selection import HELPED, relative
+from accelopt_compile.search.selection import HELPED, relative, within_noise
 from accelopt_compile.search.task import SearchTask
 from accelopt_compile.wording import shortened, times_text
 
@@ -192,7 +192,7 @@ def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Exp
     """The whole way from the seed to the best kernel as one experience, for warm starts; None when it gained nothing. A
     kernel that no template wrote is told of in words alone."""
     gain = relative(best, seed)
-    if best.id == seed.id or gain <= HELPED:
+    if best.id == seed.id or gain <= HELPED or within_noise(seed, best):
         return None
     told = Experience(
         backend=task.backend.name,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from accelopt_compile.records import Candidate, Plan
@@ -49,6 +48,12 @@ def relative(child: Candidate, parent: Candidate) -> float:
     return speed(child) / speed(parent)
 
 
+def within_noise(a: Candidate, b: Candidate) -> bool:
+    """Whether the intervals of two measured speeds overlap; what is estimated has no noise."""
+    ours, theirs = a.verdict.timing, b.verdict.timing
+    return ours.basis == "measured" and ours.low <= theirs.high and theirs.low <= ours.high
+
+
 def elitist_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:
     """The `width` fastest of the parents and of each group's fastest kernel, each text once, at its best numbers: two
     tunings of one text would be expanded into the same plans. Ties go to the older one."""
@@ -73,10 +78,17 @@ def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int
     return tuple(ranked[:width]) if ranked else tuple(parents[:width])
 
 
-def teaching_pairs(groups: Sequence[Group], limit: int, *, believed: float = math.inf) -> tuple[TeachingPair, ...]:
+def doubtful(pair: TeachingPair) -> bool:
+    """Whether the pair is noise, or one of its timings was disturbed."""
+    return pair.speedup > BELIEVED or within_noise(pair.slow, pair.fast)
+
+
+def teaching_pairs(
+    groups: Sequence[Group], limit: int, *, doubted: Callable[[TeachingPair], bool] = lambda pair: False
+) -> tuple[TeachingPair, ...]:
     """At most `limit` pairs of a round: first the plans that helped most (at most half of them), then those that hurt
-    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest. What is apart by more than `believed`
-    is left out."""
+    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest. Those `doubted` are left out; the
+    paper doubts none, its device is nobody else's."""
     helped, hurt = [], []
     for group in groups:
         if (fastest := group.fastest) is None or (slowest := group.slowest) is None:
@@ -87,6 +99,6 @@ def teaching_pairs(groups: Sequence[Group], limit: int, *, believed: float = mat
         elif best < 1 / HURT:
             loss = relative(group.parent, slowest)
             hurt.append(TeachingPair(slow=slowest, fast=group.parent, plan=group.plan, helped=False, speedup=loss))
-    helped, hurt = ([pair for pair in pairs if pair.speedup <= believed] for pairs in (helped, hurt))
+    helped, hurt = ([pair for pair in pairs if not doubted(pair)] for pairs in (helped, hurt))
     kept = sorted(helped, key=lambda pair: -pair.speedup)[: limit // 2]
     return (*kept, *sorted(hurt, key=lambda pair: -pair.speedup)[: limit - len(kept)])
