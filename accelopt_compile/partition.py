@@ -227,8 +227,8 @@ class _Partitioner:
     def _region(self, members: list[Node]) -> Region:
         kept = self._without_rim(members)
         kept_set = set(kept)
-        constants = self._copies_of(kept, kept_set)
-        nodes = sorted((*constants, *kept), key=self.position.__getitem__)
+        copies = [*self._copies_of(kept, kept_set), *self._views_of_one(kept, kept_set)]
+        nodes = sorted((*copies, *kept), key=self.position.__getitem__)
         inside = set(nodes)
         inputs: dict[Node, None] = {}
         for node in nodes:
@@ -263,6 +263,21 @@ class _Partitioner:
                 if free and source not in inside:
                     found.setdefault(source)
         return list(found)
+
+    def _views_of_one(self, kept: list[Node], inside: set[Node]) -> list[Node]:
+        """The regrouping views outside of tensors that the region reads in several shapes: with its own copies of them it reads
+        each tensor once, and a generator can see that (group norm reads its input by groups and by channels)."""
+        read = [s for node in kept for s in sources(node) if s not in inside and isinstance(s.meta.get("val"), torch.Tensor)]
+        chains: dict[Node, dict[Node, list[Node]]] = {}
+        for source in dict.fromkeys(read):
+            chain, base = [], source
+            while self.kind[base] is Kind.VIEW and self._regroups(base) and base.all_input_nodes[0] not in inside:
+                chain.append(base)
+                base = base.all_input_nodes[0]
+            chains.setdefault(base, {})[source] = chain
+        return list(
+            dict.fromkeys(view for alike in chains.values() if len(alike) > 1 for chain in alike.values() for view in chain)
+        )
 
     def _without_rim(self, members: list[Node]) -> list[Node]:
         """Drop trailing views, and leading views that only regroup dimensions or that others see as well."""

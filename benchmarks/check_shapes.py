@@ -205,7 +205,7 @@ def one_model(model: str, precision: str, arguments: argparse.Namespace, scratch
 
 
 def line(model: str, precision: str, stage: str, found: Mapping[str, Any]) -> str:
-    head = f"{model:14}{precision:6}{stage:8}{found['seconds']:6.0f} s  "
+    head = f"{model:18}{precision:6}{stage:8}{found['seconds']:6.0f} s  "
     if "failed" in found or stage == "tune":
         return head + ("FAILED" if "failed" in found else f"{found['regions']}")
     parts = []
@@ -254,6 +254,8 @@ def main() -> None:
     if arguments.child:
         child(arguments)
         return
+    from benchmarks.shape_cases import CASES
+
     models = (arguments.only or ("llama_train,cnn" if arguments.quick else ",".join(NAMES))).split(",")
     if set(models) - set(NAMES):
         parser.error(f"no such model: {', '.join(sorted(set(models) - set(NAMES)))}; there are: {', '.join(NAMES)}")
@@ -261,7 +263,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="accelopt-shapes-") as scratch:
         for model in models:
-            for precision in arguments.precisions.split(","):
+            for precision in [p for p in arguments.precisions.split(",") if p in CASES[model].precisions]:
                 found.setdefault(model, {})[precision] = one_model(model, precision, arguments, scratch)
                 # After each: a full run takes hours.
                 path = harness.write_result(name, {"models": found}, quick=arguments.quick)

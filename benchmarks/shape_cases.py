@@ -34,6 +34,8 @@ class Case:
     batch_statistics: bool = False
     """Trains in train mode; other models have nothing that differs there but dropout."""
     autocast_dtypes: tuple[torch.dtype, ...] | None = None
+    precisions: tuple[str, ...] = ("fp32", "bf16")
+    """Without and with autocast to bfloat16."""
 
     def model(self, *, training: bool) -> nn.Module:
         """A fresh instance, equal at each call: output, or with `training` (output, loss)."""
@@ -164,6 +166,13 @@ CASES: Mapping[str, Case] = {
         inputs=_cached,
         # Rotary embedding makes keys float32 again; values stay as their matrix product gave them.
         autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.float32, torch.bfloat16))),
+    ),
+    "llama_decode_bf16": Case(
+        make=lambda: DecodeAt(_llama()).to(torch.bfloat16),
+        ranges={"batch": (1, 24), "cache": (2, 96)},
+        inputs=_cached,
+        autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.bfloat16, torch.bfloat16))),
+        precisions=("bf16",),
     ),
     "gpt2": Case(make=_gpt2, ranges=TEXT, inputs=_text),
     "bert": Case(make=_bert, ranges=TEXT, inputs=_padded),
