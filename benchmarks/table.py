@@ -76,9 +76,10 @@ def regions(result: Mapping[str, Any]) -> str:
         rows.append([family, *cells, f"{sum(row['adopted'] for row in by_dtype.values())} of {of}"])
     columns = ["family", "f32", "worst", "floor", "bf16", "worst", "floor", "adopted"]
     threads = result["environment"]["threads"]
+    lowered = "" if _level(result) == "native" else f" with no more than {_level(result).upper()} on all sides"
     title = (
-        f"{summed['cases']} functions at {threads} thread{'s' if threads > 1 else ''}, times over the better of eager and "
-        f"Inductor (with and without max-autotune): geomean {summed['geomean']:.2f}x, worst {summed['worst']['ratio']:.2f}x "
+        f"{summed['cases']} functions at {threads} thread{'s' if threads > 1 else ''}{lowered}, times over the better of eager "
+        f"and Inductor (with and without max-autotune): geomean {summed['geomean']:.2f}x, worst {summed['worst']['ratio']:.2f}x "
         f"({summed['worst']['case']}), {summed['floors_met']} of {summed['floors']} floors met"
     )
     return f"{title} ({where(result)}):\n\n{markdown(columns, rows)}"
@@ -92,10 +93,14 @@ def _family_cells(row: Mapping[str, Any] | None) -> list[str]:
 
 
 def region_results(directory: Path) -> list[dict[str, Any]]:
-    """The region suite's full results, fewest threads first; they are one file per thread count."""
-    found = [json.loads(path.read_text()) for path in directory.glob("regions-*t.json") if "quick" not in path.name]
+    """The region suite's full results, fewest threads first; they are one file per thread count and instruction level."""
+    found = [json.loads(path.read_text()) for path in sorted(directory.glob("regions-[0-9]*t*.json"))]
     measured = [result for result in found if result.get("summary", {}).get("cases")]
-    return sorted(measured, key=lambda result: int(result["environment"]["threads"]))
+    return sorted(measured, key=lambda result: (_level(result) != "native", int(result["environment"]["threads"])))
+
+
+def _level(result: Mapping[str, Any]) -> str:
+    return str(result["environment"].get("level", "native"))
 
 
 def agents(result: Mapping[str, Any]) -> str:

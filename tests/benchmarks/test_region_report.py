@@ -72,12 +72,14 @@ def test_a_case_that_kills_its_process_costs_no_other_case_its_result() -> None:
 
 
 def test_the_readme_table_shows_full_results_of_every_thread_count(tmp_path: Path) -> None:
-    """One table per thread count, none from a quick run; a missed floor is marked."""
+    """One table per thread count and instruction level, none from a quick run; a missed floor is marked."""
     around = {"device": "CPU", "versions": {"torch": "2"}, "compiler": "g++", "commit": "abc", "date": "2026-01-01T00:00:00"}
     cases = {"a": case("norm", 1.2), "b": case("norm", 1.5, dtype="bf16")}
-    for name, threads in (("regions-2t", 2), ("regions-1t", 1), ("regions-quick-1t", 1)):
-        data = {"environment": {**around, "threads": threads}, "summary": region_report.summary(cases, FAMILIES)}
+    files = {"regions-2t": (2, {}), "regions-1t-avx2": (1, {"level": "avx2"}), "regions-1t": (1, {}), "regions-quick-1t": (1, {})}
+    for name, (threads, level) in files.items():
+        data = {"environment": {**around, "threads": threads, **level}, "summary": region_report.summary(cases, FAMILIES)}
         (tmp_path / f"{name}.json").write_text(json.dumps(data))
     shown = table.render(tmp_path)
-    assert [1, 2] == [int(line.split(" thread")[0].split()[-1]) for line in shown.splitlines() if "functions at" in line]
-    assert 2 == shown.count("| norm | 1.20x | 1.20x | 1.3x missed | 1.50x | 1.50x | 1.1x | 2 of 2 |")
+    titles = [line.partition(" functions at ")[2].partition(",")[0] for line in shown.splitlines() if " functions at " in line]
+    assert ["1 thread", "2 threads", "1 thread with no more than AVX2 on all sides"] == titles
+    assert 3 == shown.count("| norm | 1.20x | 1.20x | 1.3x missed | 1.50x | 1.50x | 1.1x | 2 of 2 |")
