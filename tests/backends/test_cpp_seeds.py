@@ -83,6 +83,33 @@ def test_positions_outside_a_table_are_declined(tmp_path: Path) -> None:
     assert 0 != function(pointers, sizes, ctypes.c_int64(1))
 
 
+@pytest.mark.parametrize("name", ["one outlier", "first stretch apart", "far from zero", "about zero"])
+def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path: Path) -> None:
+    """Mean and variance by differences from what the first elements say: one of 1e17 there put the mean off by 6e-4."""
+    import ctypes
+
+    x = torch.randn(2, 50_000, generator=torch.Generator().manual_seed(3))
+    if name == "one outlier":
+        x = x * 1e3
+        x[:, 5] = 1e17
+    elif name == "first stretch apart":
+        x[:, :56] *= 500
+    elif name == "far from zero":
+        x += 1e3
+    ((workload, binding),) = regions_of(lambda x: torch.var_mean(x, -1, correction=0), x)
+    source = BACKEND.render(workload, {"moments": "shifted"})
+    artifact = BACKEND.build(source, source.defaults(), str(tmp_path))
+    outputs = [torch.empty(2), torch.empty(2)]
+    pointers = (ctypes.c_void_p * 3)(*[t.data_ptr() for t in [x, *outputs]])
+    sizes = (ctypes.c_int64 * max(1, len(workload.symbols)))(*[binding[s] for s in workload.symbols])
+    function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
+    assert 0 == function(pointers, sizes, ctypes.c_int64(1))
+    variance, mean = torch.var_mean(x.double(), -1, correction=0)
+    deviation = variance.sqrt()
+    assert float(((outputs[0] - variance) / variance).abs().max()) < 1e-5
+    assert float(((outputs[1] - mean) / torch.maximum(mean.abs(), deviation / 200)).abs().max()) < 1e-5
+
+
 def test_a_position_found_at_run_time_passes_through_a_slice_and_a_reshape(tmp_path: Path) -> None:
     """The loss of next-token prediction: a logit is picked by a label from rows that were cut and flattened."""
 

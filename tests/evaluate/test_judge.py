@@ -174,6 +174,53 @@ def test_a_rounding_that_cancellation_magnifies_is_allowed() -> None:
     assert judge([(torch.erf(x * 0.70710677) + 1) * x * 1.0001], wanted.expected).fault
 
 
+def bias_corrected_step() -> Workload:
+    """x / sqrt(v) * sqrt(1 - 0.999 ** (step + 1)): AdamW's, whose step count is one number."""
+    many = TensorSpec(dtype="f32", shape=("s0",), strides=(1,))
+    one = TensorSpec(dtype="f32", shape=(), strides=())
+    nodes = (
+        Node(op="aten.add.Tensor", args=(Ref("i", 2), 1.0), outputs=(one,)),
+        Node(op="aten.pow.Scalar", args=(0.999, Ref("n", 0)), outputs=(one,)),
+        Node(op="aten.sub.Tensor", args=(1.0, Ref("n", 1)), outputs=(one,)),
+        Node(op="aten.sqrt.default", args=(Ref("n", 2),), outputs=(one,)),
+        Node(op="aten.rsqrt.default", args=(Ref("i", 1),), outputs=(many,)),
+        Node(op="aten.mul.Tensor", args=(Ref("i", 0), Ref("n", 4)), outputs=(many,)),
+        Node(op="aten.mul.Tensor", args=(Ref("n", 5), Ref("n", 3)), outputs=(many,)),
+    )
+    return Workload(inputs=(many, many, one), nodes=nodes, outputs=(Ref("n", 6),), output_specs=(many,), symbols=("s0",))
+
+
+@pytest.mark.parametrize("first", [1, 2, ROWS])
+def test_what_must_not_be_negative_is_found_at_any_size(first: int) -> None:
+    """A variance of one or two elements, and a step count, are positive by luck in one draw; later draws gave NaN, and nothing
+    could be verified or timed."""
+    answers = Answers(bias_corrected_step())
+    answers.get(Case((("s0", first),), "normal", 1), probes=2)
+    for family in ("normal", "large", "logits"):
+        for seed in range(6):
+            found = answers.get(Case((("s0", ROWS),), family, seed), probes=2)
+            assert isinstance(found, Answer), (family, seed, found)
+
+
+def column_mean() -> Workload:
+    whole, row = TensorSpec(dtype="f32", shape=(512, 64), strides=(64, 1)), TensorSpec(dtype="f32", shape=(64,), strides=(1,))
+    node = Node(op="aten.mean.dim", args=(Ref("i", 0), (0,)), outputs=(row,))
+    return Workload(inputs=(whole,), nodes=(node,), outputs=(Ref("n", 0),), output_specs=(row,), symbols=())
+
+
+def test_sums_may_be_taken_in_any_order_where_none_overflows() -> None:
+    """512 numbers up to 2**126: by sign they overflow, one after the other they may not. Such a draw proves nothing."""
+    answers, judged = Answers(column_mean()), 0
+    for seed in range(40):
+        found = answers.get(Case((), "exponents", seed), probes=2)
+        if isinstance(found, Answer):
+            x = found.inputs[0]
+            in_order = x.sort(0).values.cumsum(0)[-1] / 512
+            assert "" == judge([in_order], found.expected).fault
+            judged += 1
+    assert judged < 40
+
+
 def silu_layer_norm() -> Workload:
     """Layer norm of x / (1 + exp(-x)) over 64 columns, without weight: exp overflows for x below -88."""
     whole = TensorSpec(dtype="f32", shape=("s0", 64), strides=(64, 1))

@@ -17,7 +17,6 @@ from accelopt_compile.records import ITEM_BYTES
 
 INIT = {
     ("sum", "f"): "0.0f",
-    ("head", "f"): "0.0f",
     ("sum", "l"): "(int64_t)0",
     ("max", "f"): "-__builtin_inff()",
     ("min", "f"): "__builtin_inff()",
@@ -27,7 +26,6 @@ INIT = {
 }
 COMBINE = {
     "sum": "{0} + {1}",
-    "head": "{0} + {1}",
     "max": "maximum({0}, {1})",
     "min": "minimum({0}, {1})",
     "any": "either({0}, {1})",
@@ -178,7 +176,7 @@ class NestText:
         self.w.say("body", f"{cached}ahead<1>(b, {pointer} + k{distance}, u);")
 
     def write_heads(self, heads: list[Val]) -> None:
-        """Means of the first elements of the row (of its first stretch, where it has several dimensions)."""
+        """Where the first elements of the row lie (of its first stretch, where it has several dimensions)."""
         if not heads:
             return
         w = self.w
@@ -188,12 +186,13 @@ class NestText:
             w.lines[level], w.memo[level] = [], {}
         w.heads = True
         for red in heads:
-            self.declare(red)
-            self.reduce_step(red)
+            x = self.operand(red)
+            w.say("row", f"float first{red.id}[64 + VEC] = {{}};")
+            w.say("body", f"store(b, first{red.id} + k, {x.name if x.varying else f'all({x.name})'}, left);")
         w.heads = False
         self.sweep("0", f"head{heads[0].id}", first=True)
         for red in heads:
-            w.say("row", f"const float red{red.id} = sum(total(acc{red.id})) / head{heads[0].id};")
+            w.say("row", f"const float red{red.id} = centre(first{red.id}, head{heads[0].id});")
             self.keep(red)
 
     def stretches(self) -> list[tuple[str, str, Segment | None]]:

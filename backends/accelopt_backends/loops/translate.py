@@ -261,11 +261,11 @@ def _two_pass_moments(g: Graph, x: Val, over: list[int], out: str) -> tuple[Val,
 
 
 def _shifted_moments(g: Graph, x: Val, over: list[int], out: str) -> tuple[Val, Val]:
-    """The same in one pass, by differences from the mean of the row's first 64 elements.
+    """The same in one pass, by differences from the mean of the row's first 64 elements, or from 0 where they vary about it.
 
     sum (x-m)^2 = sum d^2 - (sum d)^2 / n with d = x - shift loses accuracy when |shift - m| is far above the standard
-    deviation. A mean of 64 of the row's own elements cannot be: one outlier s among them gives (s/64)^2 against a
-    variance of at least s^2/n.
+    deviation, and the mean itself where |shift| is far above |m|. Elements that vary more than they lie off zero say nothing of
+    the others: one outlier s among them made the shift s/64, and the mean of a batch norm wrong by up to 2 times what is allowed.
     """
     shift = g.reduce("head", x, over, out, True)
     d = g.point("sub", [x, shift], out)
