@@ -189,13 +189,13 @@ class _Watching(Interpreter):
         name = str(getattr(n.target, "overloadpacket", "")).rpartition(".")[2]
         if name == "exp":  # infinite in the real program too, on every way: 1 / (1 + exp(-x)) is 0 there
             return torch.where(result > most, math.inf, result)
-        if name in ("sum", "mean", "cumsum"):  # by sign first, or in any other order
-            args, kwargs = self.fetch_args_kwargs_from_env(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        if name in ("sum", "mean", "cumsum") and args[0].is_floating_point():  # by sign first, or in any other order
             sums = n.target(args[0].abs(), *args[1:], **kwargs)  # type: ignore[operator]
             terms = args[0].numel() / max(sums.numel(), 1) if name == "mean" else 1
             self._note(sums.max() * terms if sums.numel() else sums.sum(), max(most, torch.finfo(torch.float32).max))
         if name in (*MATMULS, *ATTENTION):  # sums of products that are no node's result
-            tensors = [a for a in self.fetch_args_kwargs_from_env(n)[0] if isinstance(a, torch.Tensor)]
+            tensors = [a for a in args if isinstance(a, torch.Tensor)]
             pairs = [tensors[-2:]]
             if name in ATTENTION:
                 pairs = [tensors[:2]] if len(tensors) < 6 else [tensors[1:3], [tensors[0], tensors[3]]]
