@@ -39,14 +39,21 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     toolchain.find.cache_clear()
 
 
-def computed(body: str, sections: set[str], x: Tensor, folder: Path, *, to: torch.dtype = torch.float32) -> Tensor:
-    """`body`, an expression in the vector x, at every element of `x`, stored as `to`."""
+def computed(
+    body: str, sections: set[str], x: Tensor, folder: Path, *, to: torch.dtype = torch.float32, halves: bool = False
+) -> Tensor:
+    """`body`, an expression in the vector x, at every element of `x`, stored as `to`; with `halves` as in a kernel all of whose
+    results are stored in 16 bits."""
     stored = {torch.float32: "float", torch.bfloat16: "bf16", torch.float16: "f16"}
-    text = prelude(sections) + (
-        f'extern "C" int accelopt_kernel(void* const* t, const int64_t* sizes, int64_t) {{\n'
-        f"  const {stored[x.dtype]}* in = (const {stored[x.dtype]}*)t[0]; {stored[to]}* out = ({stored[to]}*)t[1];\n"
-        f"  sweep<1>(0, sizes[0], [&](auto b, int64_t j, int64_t left) {{ const vf x = load(b, in + j, left); "
-        f"store(b, out + j, {body}, left); }});\n  return 0;\n}}\n"
+    text = (
+        ("#define HALF_RESULTS 1\n" if halves else "")
+        + prelude(sections)
+        + (
+            f'extern "C" int accelopt_kernel(void* const* t, const int64_t* sizes, int64_t) {{\n'
+            f"  const {stored[x.dtype]}* in = (const {stored[x.dtype]}*)t[0]; {stored[to]}* out = ({stored[to]}*)t[1];\n"
+            f"  sweep<1>(0, sizes[0], [&](auto b, int64_t j, int64_t left) {{ const vf x = load(b, in + j, left); "
+            f"store(b, out + j, {body}, left); }});\n  return 0;\n}}\n"
+        )
     )
     name = f"functions{len(list(folder.iterdir()))}"  # a loaded library must not be written over
     path, _ = toolchain.compile_shared(text, tunables={}, workdir=str(folder), name=name)
@@ -72,6 +79,17 @@ def test_a_function_is_as_exact_as_its_comment_says(name: str, most: float, leve
     x = torch.cat([torch.linspace(-86.0, 88.0, 200_003), torch.linspace(-1.0, 1.0, 100_001)])
     x = x[x > 0] if name == "log" else x
     assert ulps(computed(body, {section}, x, tmp_path), exact(x.double())) <= most
+
+
+def test_an_exponential_for_16_bits_is_within_a_hundredth_of_their_rounding(level: str, tmp_path: Path) -> None:
+    """And 0, infinity and NaN are themselves."""
+    x = torch.linspace(-87.0, 88.7, 500_003)
+    got, exact = computed("exp_(x)", {"exp"}, x, tmp_path, halves=True).double(), x.double().exp()
+    assert bool(((got - exact).abs() <= exact * (x.abs() + 2) * 8e-8).all())
+    inf = float("inf")
+    ends = torch.tensor([-inf, inf, float("nan"), -104.5, -3e38, 3e38, 88.73])
+    wanted = torch.tensor([0.0, inf, float("nan"), 0.0, 0.0, inf, inf])
+    assert torch.equal(wanted.nan_to_num(nan=7.0), computed("exp_(x)", {"exp"}, ends, tmp_path, halves=True).nan_to_num(nan=7.0))
 
 
 def test_erf_is_within_4e7_and_never_beyond_one(level: str, tmp_path: Path) -> None:
