@@ -5,7 +5,7 @@ Per workload two fresh processes: one compiles with `mode="tune"` and fills the 
 profiles (not with --quick). Time and errors thus never come from a process that was searching.
 
     python -m benchmarks.bench_models --quick
-    python -m benchmarks.bench_models --only llama_prefill,llama_train --budget-s 300
+    python -m benchmarks.bench_models --only llama_prefill,llama_train --budget-s 300    the day's other results stay
 """
 
 from __future__ import annotations
@@ -156,13 +156,17 @@ def main() -> None:
     if unknown:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     found: dict[str, Any] = {}
+    before = harness.of_today("models", quick=arguments.quick).get("workloads", {})
+    kept = {name: result for name, result in before.items() if name not in arguments.only.split(",")}
+    commit = harness.environment()["commit"]
     with tempfile.TemporaryDirectory(prefix="accelopt-models-") as scratch:
         store = arguments.store or os.path.join(scratch, "store")
         for workload in arguments.only.split(","):
-            found[workload] = one_workload(workload, arguments, store=store, inductor=os.path.join(scratch, "inductor"))
+            answer = one_workload(workload, arguments, store=store, inductor=os.path.join(scratch, "inductor"))
+            found[workload] = answer | {"commit": commit}
             show(workload, found[workload])
-            harness.write_result("models", {"workloads": found}, quick=arguments.quick)  # an interrupted run keeps these
-    path = harness.write_result("models", {"workloads": found}, quick=arguments.quick)
+            # An interrupted run keeps these.
+            path = harness.write_result("models", {"workloads": kept | found}, quick=arguments.quick)
     ratios = [w["measure"]["over_inductor"] for w in found.values() if "failed" not in w]
     summary = {"over_inductor_geomean": harness.geomean(ratios), "over_inductor_worst": min(ratios, default=None)}
     harness.finish("models", {**summary, "failed": [n for n, w in found.items() if "failed" in w], "results": str(path)})

@@ -143,6 +143,14 @@ def write_result(name: str, payload: Mapping[str, Any], *, quick: bool, director
     return path
 
 
+def of_today(name: str, *, quick: bool, directory: Path = RESULTS) -> dict[str, Any]:
+    """What `write_result` would replace; empty where there is nothing."""
+    kind = f"{name}-quick" if quick else name
+    path = directory / f"{kind}-{str(environment()['date'])[:10]}.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
 def finish(name: str, summary: Mapping[str, Any]) -> None:
     """Print the one JSON line that ends every benchmark's output."""
     print(json.dumps({"benchmark": name, **summary}, sort_keys=True), flush=True)

@@ -44,13 +44,14 @@ def models(result: Mapping[str, Any]) -> str:
     rows = []
     for name, found in result["workloads"].items():
         if "failed" in found:
-            rows.append([name, "failed", "", "", "", "", ""])
+            rows.append([name, "failed", *[""] * 6])
             continue
         measured = found["measure"]
         v = measured["variants"]
         times = [f"{v[kind]['median_s'] * 1e3:.2f}" for kind in ("eager", "inductor", "accelopt")]
         ratios = [f"{measured['over_inductor']:.2f}x", f"{measured['over_eager']:.2f}x"]
-        rows.append([name, *times, *ratios, f"{v['inductor']['worst_error']:.0e} / {v['accelopt']['worst_error']:.0e}"])
+        errors = f"{v['inductor']['worst_error']:.0e} / {v['accelopt']['worst_error']:.0e}"
+        rows.append([name, *times, *ratios, errors, found["commit"]])
     columns = [
         "model",
         "eager, ms",
@@ -59,6 +60,7 @@ def models(result: Mapping[str, Any]) -> str:
         "over Inductor",
         "over eager",
         "error vs eager: Inductor / accelopt",
+        "commit",
     ]
     return f"Whole models ({where(result)}):\n\n{markdown(columns, rows)}"
 

@@ -1,0 +1,32 @@
+"""The table of whole models, and what a later run of the day keeps of an earlier one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks import harness, table
+
+
+def row(commit: str) -> dict[str, object]:
+    variants = {kind: {"median_s": 0.5, "worst_error": 1e-6} for kind in ("eager", "inductor", "accelopt")}
+    return {"commit": commit, "measure": {"variants": variants, "over_inductor": 1.1, "over_eager": 1.2}}
+
+
+def test_each_model_is_shown_with_the_commit_that_it_was_measured_at(tmp_path: Path) -> None:
+    around = {"device": "CPU", "versions": {"torch": "2"}, "compiler": "g++", "commit": "new", "date": "2026-01-01", "threads": 2}
+    found = {
+        "environment": around,
+        "workloads": {"bert": row("old"), "t5": row("new"), "cnn": {"failed": "tune", "commit": "new"}},
+    }
+    (tmp_path / "models-2026-01-01.json").write_text(json.dumps(found))
+    lines = table.render(tmp_path).splitlines()
+    assert [line.split(" | ")[-1] for line in lines if line.startswith(("| bert", "| t5"))] == ["old |", "new |"]
+    assert sum("failed" in line for line in lines) == 1
+
+
+def test_a_later_run_of_the_day_finds_what_an_earlier_one_wrote(tmp_path: Path) -> None:
+    assert {} == harness.of_today("models", quick=False, directory=tmp_path)
+    harness.write_result("models", {"workloads": {"bert": row("old")}}, quick=False, directory=tmp_path)
+    assert {"bert"} == set(harness.of_today("models", quick=False, directory=tmp_path)["workloads"])
+    assert {} == harness.of_today("models", quick=True, directory=tmp_path)
