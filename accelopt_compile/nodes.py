@@ -204,6 +204,8 @@ def _refusal(node: Node, name: str, kind: Kind) -> str:
         return f"{name} draws random numbers"
     if torch.Tag.data_dependent_output in target.tags:
         return f"{name} returns a value to the host"
+    if op_name(node) == "aten.view.dtype":
+        return "a view of the bits as another type"
     if name == "aten.index":
         return _index_refusal(node)
     if name == "aten.as_strided" and not _regroups(node):

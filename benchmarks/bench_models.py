@@ -156,14 +156,14 @@ def main() -> None:
     if unknown:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     found: dict[str, Any] = {}
-    before = harness.of_today("models", quick=arguments.quick).get("workloads", {})
-    kept = {name: result for name, result in before.items() if name not in arguments.only.split(",")}
-    commit = harness.environment()["commit"]
+    around, before = harness.environment(), harness.of_today("models", quick=arguments.quick)
+    alike = all(around[name] == before.get("environment", {}).get(name) for name in ("device", "threads", "versions", "compiler"))
+    kept = {name: row for name, row in before.get("workloads", {}).items() if alike and name not in arguments.only.split(",")}
     with tempfile.TemporaryDirectory(prefix="accelopt-models-") as scratch:
         store = arguments.store or os.path.join(scratch, "store")
         for workload in arguments.only.split(","):
             answer = one_workload(workload, arguments, store=store, inductor=os.path.join(scratch, "inductor"))
-            found[workload] = answer | {"commit": commit}
+            found[workload] = answer | {"commit": around["commit"]}
             show(workload, found[workload])
             # An interrupted run keeps these.
             path = harness.write_result("models", {"workloads": kept | found}, quick=arguments.quick)

@@ -261,12 +261,15 @@ def main() -> None:
         parser.error(f"no such model: {', '.join(sorted(set(models) - set(NAMES)))}; there are: {', '.join(NAMES)}")
     name = "shapes-seeds" if arguments.seeds else "shapes"
     found: dict[str, Any] = {}
+    path = None
     with tempfile.TemporaryDirectory(prefix="accelopt-shapes-") as scratch:
         for model in models:
             for precision in [p for p in arguments.precisions.split(",") if p in CASES[model].precisions]:
                 found.setdefault(model, {})[precision] = one_model(model, precision, arguments, scratch)
                 # After each: a full run takes hours.
                 path = harness.write_result(name, {"models": found}, quick=arguments.quick)
+    if path is None:
+        parser.error(f"none of {', '.join(models)} is run with {arguments.precisions}")
     checked = {
         f"{model} {precision} {stage}": failures(one)
         for model, precisions in found.items()

@@ -51,7 +51,7 @@ def models(result: Mapping[str, Any]) -> str:
         times = [f"{v[kind]['median_s'] * 1e3:.2f}" for kind in ("eager", "inductor", "accelopt")]
         ratios = [f"{measured['over_inductor']:.2f}x", f"{measured['over_eager']:.2f}x"]
         errors = f"{v['inductor']['worst_error']:.0e} / {v['accelopt']['worst_error']:.0e}"
-        rows.append([name, *times, *ratios, errors, found["commit"]])
+        rows.append([name, *times, *ratios, errors, found.get("commit", result["environment"]["commit"])])
     columns = [
         "model",
         "eager, ms",

@@ -191,7 +191,8 @@ class _Watching(Interpreter):
             return torch.where(result > most, math.inf, result)
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         if name in ("sum", "mean", "cumsum") and args[0].is_floating_point():  # by sign first, or in any other order
-            sums = n.target(args[0].abs(), *args[1:], **kwargs)  # type: ignore[operator]
+            terms_of_one_sign = torch.nan_to_num(args[0].abs(), nan=0.0, posinf=0.0)
+            sums = n.target(terms_of_one_sign, *args[1:], **kwargs)  # type: ignore[operator]
             terms = args[0].numel() / max(sums.numel(), 1) if name == "mean" else 1
             self._note(sums.max() * terms if sums.numel() else sums.sum(), max(most, torch.finfo(torch.float32).max))
         if name in (*MATMULS, *ATTENTION):  # sums of products that are no node's result

@@ -51,7 +51,7 @@ def relative(child: Candidate, parent: Candidate) -> float:
 def within_noise(a: Candidate, b: Candidate) -> bool:
     """Whether the intervals of two measured speeds overlap; what is estimated has no noise."""
     ours, theirs = a.verdict.timing, b.verdict.timing
-    return ours.basis == "measured" and ours.low <= theirs.high and theirs.low <= ours.high
+    return ours.basis == theirs.basis == "measured" and ours.low <= theirs.high and theirs.low <= ours.high
 
 
 def elitist_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:

@@ -203,7 +203,7 @@ def test_what_must_not_be_negative_is_found_at_any_size(first: int) -> None:
 
 
 def column_mean() -> Workload:
-    whole, row = TensorSpec(dtype="f32", shape=(512, 64), strides=(64, 1)), TensorSpec(dtype="f32", shape=(64,), strides=(1,))
+    whole, row = TensorSpec(dtype="f32", shape=(512, 4), strides=(4, 1)), TensorSpec(dtype="f32", shape=(4,), strides=(1,))
     node = Node(op="aten.mean.dim", args=(Ref("i", 0), (0,)), outputs=(row,))
     return Workload(inputs=(whole,), nodes=(node,), outputs=(Ref("n", 0),), output_specs=(row,), symbols=())
 
@@ -218,7 +218,7 @@ def test_sums_may_be_taken_in_any_order_where_none_overflows() -> None:
             in_order = x.sort(0).values.cumsum(0)[-1] / 512
             assert "" == judge([in_order], found.expected).fault
             judged += 1
-    assert judged < 40
+    assert 0 < judged < 40
 
 
 def silu_layer_norm() -> Workload:

@@ -76,7 +76,17 @@ def test_a_view_that_others_see_is_copied_into_a_region_that_reads_its_tensor_to
     assert_sound(graph, cut)
     (region,) = cut.regions
     assert 1 == len(region.inputs)
-    assert any(node.target is A.mm.default and node.args[0].op == "call_function" for node in graph.nodes)
+    (product,) = (node for node in graph.nodes if node.target is A.mm.default)
+    assert product.args[0] not in region.outputs
+
+
+def test_a_view_of_the_bits_is_a_wall() -> None:
+    """A float's bits as an integer are no regrouping: the region that reads both reads two tensors."""
+    graph = graph_of(lambda x: (x.view(torch.int32) - 1065353216).float() * 2**-23 + x * 0.5, torch.randn(64, 512))
+    cut = partition(graph)
+    assert_sound(graph, cut)
+    assert "a view of the bits as another type" in cut.refused.values()
+    assert not any(node.target is A.view.dtype for region in cut.regions for node in region.nodes)
 
 
 def test_an_as_strided_that_overlaps_stays_outside() -> None:

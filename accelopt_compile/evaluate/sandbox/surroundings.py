@@ -26,13 +26,15 @@ kernels were built and timed with AVX-512, then launched with AVX2 at 0.86x of I
 def baselines_folder() -> str:
     """Where compiled baselines are kept: in the store that only we can write, never in the user's own Inductor cache, because
     what untrusted code could write to must not be loaded by the user's process. Where that cannot be written, a folder
-    of this process: the store then keeps what it finds in memory, and searches go on."""
+    of this process: the store then keeps what it finds in memory, and searches go on. Each instruction level has its own:
+    Inductor's cache keeps texts of loops over vectors of one width, and would build them for another."""
     from accelopt_cache.layers import open_layers
 
     own, _ = open_layers()
     if own.root is None:
         return _temporary_folder()
-    folder = Path(own.root) / "baselines"
+    level = "".join(c for c in os.environ.get("ATEN_CPU_CAPABILITY", "") if c.isalnum())
+    folder = Path(own.root) / (f"baselines-{level}" if level else "baselines")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

@@ -95,7 +95,7 @@ def _processor() -> tuple[str, tuple[str, ...]]:
     ours: "avx2", or "default" for no vectors beyond the architecture's own."""
     machine = platform.machine().lower()
     have = cpu_features()
-    cap = os.environ.get("ATEN_CPU_CAPABILITY", "").lower()
+    cap = os.environ.get("ATEN_CPU_CAPABILITY", "")
     if machine in ("aarch64", "arm64"):
         return "cpp-aarch64-neon", ("-march=armv8-a",)
     if machine not in ("x86_64", "amd64"):

@@ -35,6 +35,8 @@ def _exponent_over_one(val: Val) -> Val | None:
 
 def _tanh_beside_one(val: Val) -> Val | None:
     """x where `val` is 1 + tanh(x)."""
+    if val.dtype != "f32":
+        return None
     for one, curve in (val.args, val.args[::-1]):
         if one.kind == "const" and one.data == 1 and curve.kind == "point" and curve.data == "tanh" and curve.dtype == "f32":
             return curve.args[0]
