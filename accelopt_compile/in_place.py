@@ -111,11 +111,26 @@ def _write_back(region: Region, output: Node) -> Node | None:
     copy, target = outside[0], outside[0].args[0]
     if not isinstance(target, Node) or target.op != "placeholder":
         return None
-    if any(user is not copy and user not in region.nodes for user in target.users):
+    if any(user is not copy and _read_outside(user, region) for user in target.users):
         return None
     new, old = output.meta["val"], target.meta["val"]
     alike = new.dtype == old.dtype and new.shape == old.shape and new.stride() == old.stride() and new.device == old.device
     return copy if alike else None
+
+
+def _read_outside(node: Node, region: Region) -> bool:
+    """Whether somebody outside reads what `node` reads, himself or through a value that the region has its own copy of (a widened
+    tensor, a view): he would read it after the update."""
+    seen: set[Node] = set()
+    open_ = [node]
+    while open_:
+        reader = open_.pop()
+        if reader not in region.nodes:
+            return True
+        if reader not in seen and reader not in region.outputs:
+            seen.add(reader)
+            open_ += reader.users
+    return False
 
 
 def _flat(signed: Signed, inputs: Sequence[Node], over: Sequence[int]) -> Signed | None:
