@@ -11,7 +11,7 @@ Regrouping views at the rim stay outside: they are free, and without them a regi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -227,8 +227,8 @@ class _Partitioner:
     def _region(self, members: list[Node]) -> Region:
         kept = self._without_rim(members)
         kept_set = set(kept)
-        copies = [*self._copies_of(kept, kept_set), *self._views_of_one(kept, kept_set)]
-        nodes = sorted((*copies, *kept), key=self.position.__getitem__)
+        constants = self._copies_of(kept, kept_set)
+        nodes = sorted((*constants, *kept), key=self.position.__getitem__)
         inside = set(nodes)
         inputs: dict[Node, None] = {}
         for node in nodes:
@@ -263,24 +263,6 @@ class _Partitioner:
                 if free and source not in inside:
                     found.setdefault(source)
         return list(found)
-
-    def _views_of_one(self, kept: list[Node], inside: set[Node]) -> list[Node]:
-        """The regrouping views outside of tensors that the region reads in several shapes: with its own copies of them it reads
-        each tensor once, and a generator can see that (group norm reads its input by groups and by channels). Not where a view
-        shows a size that the tensor does not, nor where the tensor is written to at the end: an update in place must come last
-        of all that read it."""
-        read = [s for node in kept for s in sources(node) if s not in inside and isinstance(s.meta.get("val"), torch.Tensor)]
-        chains: dict[Node, dict[Node, list[Node]]] = {}
-        for source in dict.fromkeys(read):
-            chain, base = [], source
-            while self.kind[base] is Kind.VIEW and self._regroups(base) and base.all_input_nodes[0] not in inside:
-                chain.append(base)
-                base = base.all_input_nodes[0]
-            told = _shows_sizes(base, chain) and not any(_is_sink(user) and user.op != "output" for user in base.users)
-            chains.setdefault(base if told else source, {})[source] = chain if told else []
-        return list(
-            dict.fromkeys(view for alike in chains.values() if len(alike) > 1 for chain in alike.values() for view in chain)
-        )
 
     def _without_rim(self, members: list[Node]) -> list[Node]:
         """Drop trailing views, and leading views that only regroup dimensions or that others see as well."""
@@ -342,13 +324,6 @@ def is_dense(value: torch.Tensor) -> bool:
             return False
         expected = stride * size
     return True
-
-
-def _shows_sizes(base: Node, views: Sequence[Node]) -> bool:
-    """Whether each symbolic size of the views is a size of `base`."""
-    shown = {str(size) for size in base.meta["val"].shape}
-    needed = [size for view in views for size in view.meta["val"].shape if isinstance(size, torch.SymInt)]
-    return all(str(symbol) in shown for size in needed for symbol in size.node.expr.free_symbols)
 
 
 def _is_sink(user: Node) -> bool:

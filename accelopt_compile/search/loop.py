@@ -19,7 +19,7 @@ from accelopt_compile.search.expand import Expander, Expansion, warm_starts
 from accelopt_compile.search.memory import Memory, placed, proven_configurations, winner_experience
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.recorded import RecordedProposer, Thinking
-from accelopt_compile.search.selection import Group, doubtful, elitist_beam, fastest_texts, paper_beam, speed, teaching_pairs
+from accelopt_compile.search.selection import BELIEVED, Group, elitist_beam, fastest_texts, paper_beam, speed, teaching_pairs
 from accelopt_compile.search.state import SearchState, experience_json
 from accelopt_compile.search.stopping import decide, stop_reason, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried
@@ -280,8 +280,8 @@ class _Run:
 
     def _learn(self, call: str, expansions: list[Expansion]) -> None:
         groups: list[Group] = [e.group() for e in expansions]
-        doubts = {} if self.settings.selection == "paper" else {"doubted": doubtful}
-        pairs = teaching_pairs(groups, self.settings.lessons_per_round, **doubts)
+        believed = math.inf if self.settings.selection == "paper" else BELIEVED
+        pairs = teaching_pairs(groups, self.settings.lessons_per_round, believed=believed)
         told = self.proposer.lessons(self.task, [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)])
         lessons = [
             placed(lesson, slow=pair.slow, fast=pair.fast, plan=pair.plan, run=self.name, round=call)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from accelopt_compile.records import Candidate, Plan
@@ -78,17 +79,10 @@ def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int
     return tuple(ranked[:width]) if ranked else tuple(parents[:width])
 
 
-def doubtful(pair: TeachingPair) -> bool:
-    """Whether the pair is noise, or one of its timings was disturbed."""
-    return pair.speedup > BELIEVED or within_noise(pair.slow, pair.fast)
-
-
-def teaching_pairs(
-    groups: Sequence[Group], limit: int, *, doubted: Callable[[TeachingPair], bool] = lambda pair: False
-) -> tuple[TeachingPair, ...]:
+def teaching_pairs(groups: Sequence[Group], limit: int, *, believed: float = math.inf) -> tuple[TeachingPair, ...]:
     """At most `limit` pairs of a round: first the plans that helped most (at most half of them), then those that hurt
-    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest. Those `doubted` are left out; the
-    paper doubts none, its device is nobody else's."""
+    most. A plan that helped is shown by its fastest kernel, one that hurt by its slowest. What is apart by more than `believed`
+    is left out."""
     helped, hurt = [], []
     for group in groups:
         if (fastest := group.fastest) is None or (slowest := group.slowest) is None:
@@ -99,6 +93,6 @@ def teaching_pairs(
         elif best < 1 / HURT:
             loss = relative(group.parent, slowest)
             hurt.append(TeachingPair(slow=slowest, fast=group.parent, plan=group.plan, helped=False, speedup=loss))
-    helped, hurt = ([pair for pair in pairs if not doubted(pair)] for pairs in (helped, hurt))
+    helped, hurt = ([pair for pair in pairs if pair.speedup <= believed] for pairs in (helped, hurt))
     kept = sorted(helped, key=lambda pair: -pair.speedup)[: limit // 2]
     return (*kept, *sorted(hurt, key=lambda pair: -pair.speedup)[: limit - len(kept)])

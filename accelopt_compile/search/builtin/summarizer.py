@@ -8,16 +8,20 @@ from dataclasses import replace
 from accelopt_compile.records import Candidate, Experience
 from accelopt_compile.search.memory import filled
 from accelopt_compile.search.proposer import TeachingPair
+from accelopt_compile.search.selection import within_noise
 from accelopt_compile.search.task import SearchTask
 from accelopt_compile.wording import shortened, times_text
 
 
 def lesson_of(task: SearchTask, pair: TeachingPair) -> Experience | None:
-    """What lies between the two kernels, as an experience; None when they differ in nothing that has a name.
+    """What lies between the two kernels, as an experience; None when they differ in nothing that has a name, or by no more than
+    the noise of their timings. (A language model is told of noise, and may see more in a pair than its speeds.)
 
     `change` is the change that the plan made (for one that hurt: the change to undo); `structure` and `tunables` are
     the faster kernel's. A pair with a kernel that no template wrote is told of by its plan, in words alone.
     """
+    if within_noise(pair.slow, pair.fast):
+        return None
     if not (pair.slow.source.rendered and pair.fast.source.rendered):
         plan = f"the plan '{shortened(pair.plan.text)}'"
         return _experience(task, pair, f"On {task.family} ({task.arch}), {plan} {_effect(pair)}.")
