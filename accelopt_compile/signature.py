@@ -11,7 +11,7 @@ import torch
 from accelopt_compile.arithmetic import flatten_products
 from accelopt_compile.dims import Dims
 from accelopt_compile.errors import AccelOptError
-from accelopt_compile.family import family_of
+from accelopt_compile.family import PRODUCTS, family_of
 from accelopt_compile.fingerprint import numerics
 from accelopt_compile.layout import Layouts, stride_class
 from accelopt_compile.nodes import SHORT_DTYPE, hint
@@ -23,10 +23,7 @@ from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable
 from accelopt_compile.translate import Translator
 
 _HEEDED = {
-    "float32_matmul_precision": (
-        *("aten._scaled_dot_product", "aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm"),
-        "aten.convolution",
-    ),
+    "float32_matmul_precision": ("aten._scaled_dot_product", *(f"aten.{name}" for name in sorted(PRODUCTS)), "aten.convolution"),
     "deterministic": ("aten.scatter", "aten.cumsum", "aten.cumprod", "aten.index_put", "aten.sort", "aten.topk"),
 }
 """Which operators heed a flag of the process."""

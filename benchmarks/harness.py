@@ -135,8 +135,7 @@ def environment() -> dict[str, Any]:
 def write_result(name: str, payload: Mapping[str, Any], *, quick: bool, directory: Path = RESULTS) -> Path:
     """Write `<name>[-quick]-<date>.json` with the environment; a second run on one day replaces the first."""
     around = environment()
-    kind = f"{name}-quick" if quick else name
-    path = directory / f"{kind}-{str(around['date'])[:10]}.json"
+    path = _path_of(name, around, quick=quick, directory=directory)
     directory.mkdir(parents=True, exist_ok=True)
     data = {"format": FORMAT, "benchmark": name, "quick": quick, "environment": around, **payload}
     path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
@@ -145,10 +144,14 @@ def write_result(name: str, payload: Mapping[str, Any], *, quick: bool, director
 
 def of_today(name: str, *, quick: bool, directory: Path = RESULTS) -> dict[str, Any]:
     """What `write_result` would replace; empty where there is nothing."""
-    kind = f"{name}-quick" if quick else name
-    path = directory / f"{kind}-{str(environment()['date'])[:10]}.json"
+    path = _path_of(name, environment(), quick=quick, directory=directory)
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return found
+
+
+def _path_of(name: str, around: Mapping[str, Any], *, quick: bool, directory: Path) -> Path:
+    kind = f"{name}-quick" if quick else name
+    return directory / f"{kind}-{str(around['date'])[:10]}.json"
 
 
 def finish(name: str, summary: Mapping[str, Any]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from accelopt_backends.base import Products
 from accelopt_backends.loops.nests import schedule
 from accelopt_backends.loops.values import Graph
 from accelopt_compile.partition import partition
+from accelopt_compile.records import Artifact, Workload
 from accelopt_compile.signature import sign
 from tests.backends.seed_cases import CASES, R, gradient
 from tests.backends.seeds import BACKEND, fault, regions_of
@@ -69,25 +70,24 @@ def test_a_matrix_times_itself_loops_over_each_dimension_once(tmp_path: Path) ->
     assert "" == fault(BACKEND.seed(signed.workload), signed.workload, signed.binding, tmp_path)
 
 
+def status_of(artifact: Artifact, workload: Workload, binding: Mapping[str, int], tensors: Sequence[torch.Tensor]) -> int:
+    """What the kernel says of one call on one thread."""
+    kernel = BACKEND.load(artifact)
+    return kernel([t.data_ptr() for t in tensors], [binding[s] for s in workload.symbols], 1)
+
+
 def test_positions_outside_a_table_are_declined(tmp_path: Path) -> None:
     """A kernel that meets a bad index returns nonzero, so that the caller runs eager, which raises."""
-    import ctypes
-
     ((workload, binding),) = regions_of(lambda w, i: F.embedding(i, w) * 2, R(10, 16), torch.tensor([1, 2, 3]))
     artifact = BACKEND.build(BACKEND.seed(workload), BACKEND.seed(workload).defaults(), str(tmp_path))
     table, positions, out = R(10, 16), torch.tensor([1, 99, 3]), torch.empty(3, 16)
     order = [positions if s.dtype == "i64" else table for s in workload.inputs]
-    pointers = (ctypes.c_void_p * 3)(*[t.data_ptr() for t in [*order, out]])
-    sizes = (ctypes.c_int64 * max(1, len(workload.symbols)))(*[binding[s] for s in workload.symbols])
-    function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
-    assert 0 != function(pointers, sizes, ctypes.c_int64(1))
+    assert 0 != status_of(artifact, workload, binding, [*order, out])
 
 
 @pytest.mark.parametrize("name", ["one outlier", "first stretch apart", "far from zero", "about zero", "far from zero but one"])
 def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path: Path) -> None:
     """Mean and variance by differences from what the first elements say: one of 1e17 there put the mean off by 6e-4."""
-    import ctypes
-
     x = torch.randn(2, 50_000, generator=torch.Generator().manual_seed(3))
     if name == "one outlier":
         x = x * 1e3
@@ -103,10 +103,7 @@ def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path:
     source = BACKEND.render(workload, {"moments": "shifted"})
     artifact = BACKEND.build(source, source.defaults(), str(tmp_path))
     outputs = [torch.empty(2), torch.empty(2)]
-    pointers = (ctypes.c_void_p * 3)(*[t.data_ptr() for t in [x, *outputs]])
-    sizes = (ctypes.c_int64 * max(1, len(workload.symbols)))(*[binding[s] for s in workload.symbols])
-    function: Any = ctypes.CDLL(artifact.path).accelopt_kernel
-    assert 0 == function(pointers, sizes, ctypes.c_int64(1))
+    assert 0 == status_of(artifact, workload, binding, [x, *outputs])
     variance, mean = torch.var_mean(x.double(), -1, correction=0)
     deviation = variance.sqrt()
     assert float(((outputs[0] - variance) / variance).abs().max()) < 1e-5

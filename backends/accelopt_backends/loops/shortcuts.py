@@ -14,32 +14,22 @@ def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
     end of exp's range (softmax).
     """
     op, args = str(val.data), val.args
-    if op == "div" and (z := _exponent_over_one(args[1])) is not None:
-        return "logistic", (args[0], z)
-    if op == "add" and (x := _tanh_beside_one(val)) is not None:
-        return "tanh_plus_one", (x,)
+    if op == "div" and (power := _beside_one(args[1], "exp")) is not None:
+        return "logistic", (args[0], power.args[0])
+    if (curve := _beside_one(val, "tanh")) is not None and curve.dtype == "f32":
+        return "tanh_plus_one", curve.args
     if op == "exp" and _below_its_maximum(args[0]):
         return "exp_up_to_89", args
     return op, args
 
 
-def _exponent_over_one(val: Val) -> Val | None:
-    """z where `val` is 1 + e**z."""
+def _beside_one(val: Val, function: str) -> Val | None:
+    """function(x) where `val` is 1 + function(x), in float32."""
     if val.kind != "point" or val.data != "add" or val.dtype != "f32":
         return None
-    for one, power in (val.args, val.args[::-1]):
-        if one.kind == "const" and one.data == 1 and power.kind == "point" and power.data == "exp":
-            return power.args[0]
-    return None
-
-
-def _tanh_beside_one(val: Val) -> Val | None:
-    """x where `val` is 1 + tanh(x)."""
-    if val.dtype != "f32":
-        return None
-    for one, curve in (val.args, val.args[::-1]):
-        if one.kind == "const" and one.data == 1 and curve.kind == "point" and curve.data == "tanh" and curve.dtype == "f32":
-            return curve.args[0]
+    for one, other in (val.args, val.args[::-1]):
+        if one.kind == "const" and one.data == 1 and other.kind == "point" and other.data == function:
+            return other
     return None
 
 
