@@ -39,16 +39,35 @@ def compiled(model: Any, x: torch.Tensor, **options: Any) -> tuple[str, str]:
     return region["outcome"], region["reason"]
 
 
+class Gated(torch.nn.Module):
+    """A gated GELU between two products: its seed is three times as fast as Inductor's code, so that it is adopted on a
+    machine with any load."""
+
+    def __init__(self, width: int = 1024) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(64, 2 * width), torch.nn.Linear(width, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate, h = self.up(x).chunk(2, -1)
+        return self.down(torch.nn.functional.gelu(gate, approximate="tanh") * h)
+
+
 @pytest.fixture
 def model_and_input() -> Any:
     with torch.no_grad():
         yield Norm(256).eval(), torch.randn(700, 256)
 
 
+@pytest.fixture
+def gated_and_input() -> Any:
+    with torch.no_grad():
+        yield Gated().eval(), torch.randn(300, 64)
+
+
 @pytest.mark.timeout(200)
-def test_a_kernel_of_another_compiler_is_proven_again_once(model_and_input: Any) -> None:
+def test_a_kernel_of_another_compiler_is_proven_again_once(gated_and_input: Any) -> None:
     """Mode "apply" leaves it and says why; "tune" proves and times it, and later compiles find a record made here."""
-    model, x = model_and_input
+    model, x = gated_and_input
     (site,) = planting.plant(model, x, environment=COMPILER)
     outcome, reason = compiled(model, x, mode="apply", min_speedup=1.0)
     assert "MISS" == outcome
@@ -80,10 +99,10 @@ def test_a_kernel_that_is_wrong_here_is_not_adopted(model_and_input: Any) -> Non
 
 
 @pytest.mark.timeout(200)
-def test_a_store_that_others_can_write_is_a_layer(model_and_input: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_others_can_write_is_a_layer(gated_and_input: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels are proven before the first launch, the proof and the built kernel lie in the user's own store, and what it
     says of graphs or builds is not read."""
-    model, x = model_and_input
+    model, x = gated_and_input
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
     planting.plant(model, x)
     shared = tmp_path / "accelopt"
