@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from accelopt_compile.evaluate.reference import DTYPES
+from accelopt_compile.launch import huge_pages
 from accelopt_compile.records import Binding, Workload
 
 _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", torch.empty_strided)
 """What Inductor's own generated code allocates with."""
+
+
+def _on_host(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """As an output is when the launcher calls a kernel."""
+    made = _empty(shape, strides, dtype)
+    huge_pages.ask(made)
+    return made
 
 
 def allocating_call(
@@ -21,11 +30,11 @@ def allocating_call(
     binding: Binding,
     inputs: Sequence[torch.Tensor],
     threads: int,
-    empty: Callable[..., torch.Tensor] = _empty,
+    empty: Callable[..., torch.Tensor] | None = None,
 ) -> Callable[[], Any]:
     """A call that allocates the outputs and runs `kernel` into them; it gives the outputs back.
 
-    `empty` allocates, from shape, strides and dtype. Outputs that lie over inputs are these inputs: they hold other values
+    `empty` allocates on a device, from shape, strides and dtype. Outputs that lie over inputs are these inputs: they hold other values
     after each call.
 
     A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called straight through it
@@ -35,6 +44,9 @@ def allocating_call(
     shapes = [
         (workload.bound_shape(s, binding), workload.bound_strides(s, binding), DTYPES[s.dtype]) for s in workload.output_specs
     ]
+    if empty is None:
+        large = any(math.prod(shape) * dtype.itemsize >= huge_pages.LEAST_BYTES for shape, _, dtype in shapes)
+        empty = _on_host if large else _empty
     pointers = [x.data_ptr() for x in inputs]
     over = dict(workload.aliases)
     given = [inputs[over[k]] if k in over else None for k in range(len(shapes))]

@@ -16,8 +16,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <structmember.h>
+#include <sys/mman.h>
 
 #define MAX_ARGS 96
+#define HUGE_LEAST ((size_t)8 << 20) /* as in huge_pages.py, which says why */
+#define HUGE_PAGE ((uintptr_t)2 << 20)
 
 typedef int (*kernel_fn)(void *const *tensors, const int64_t *sizes, int64_t threads);
 typedef void *(*data_ptr_fn)(PyObject *);
@@ -25,7 +28,7 @@ typedef int (*threads_fn)(void);
 
 static data_ptr_fn read_data_ptr;
 static threads_fn omp_max_threads; /* the OpenMP runtime that torch.set_num_threads steers; NULL: ask Python each time */
-static PyObject *tensor_type, *parameter_type, *get_num_threads, *out_name;
+static PyObject *tensor_type, *parameter_type, *get_num_threads, *out_name, *nbytes_name;
 static int in_forked_child; /* an OpenMP pool does not survive fork: a child that used it would hang */
 static __thread char thread_ready;
 
@@ -74,6 +77,20 @@ static int read_arguments(Kernel *self, PyObject *const *args, void **tensors, i
     return 1;
 }
 
+/* Ask for huge pages under an output that is about to be written. */
+static void ask_for_huge_pages(PyObject *tensor, void *data) {
+#ifdef MADV_HUGEPAGE
+    PyObject *answer = PyObject_GetAttr(tensor, nbytes_name);
+    size_t size = answer ? PyLong_AsSize_t(answer) : 0;
+    Py_XDECREF(answer);
+    if (PyErr_Occurred()) PyErr_Clear();
+    else if (size >= HUGE_LEAST) {
+        uintptr_t first = ((uintptr_t)data + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE, last = ((uintptr_t)data + size) / HUGE_PAGE * HUGE_PAGE;
+        madvise((void *)first, last - first, MADV_HUGEPAGE); /* refused: nothing is lost */
+    }
+#endif
+}
+
 static int run_kernel(Kernel *self, void *const *tensors, const int64_t *sizes, int64_t threads) {
     int status;
     if (!self->release_gil) return self->fn(tensors, sizes, threads);
@@ -100,6 +117,8 @@ static PyObject *kernel_call(PyObject *object, PyObject *const *given, size_t na
         if (ready) {
             int64_t threads = thread_count();
             if (threads < 0) return NULL;
+            for (int i = 0; self->release_gil && i < self->outputs; i++) /* a short call has no such output */
+                ask_for_huge_pages(given[self->inputs + self->symbols + i], tensors[self->inputs + i]);
             if (run_kernel(self, tensors, sizes, threads) == 0) Py_RETURN_NONE;
         }
     }
@@ -278,8 +297,9 @@ static struct PyModuleDef module_definition = {PyModuleDef_HEAD_INIT, "accelopt_
 PyMODINIT_FUNC PyInit_accelopt_launcher(void) {
     if (PyType_Ready(&kernel_type) < 0) return NULL;
     out_name = PyUnicode_InternFromString("out");
+    nbytes_name = PyUnicode_InternFromString("nbytes");
     PyObject *module = PyModule_Create(&module_definition);
-    if (!module || !out_name) return NULL;
+    if (!module || !out_name || !nbytes_name) return NULL;
     pthread_atfork(NULL, NULL, after_fork);
     if (PyModule_AddObjectRef(module, "Kernel", (PyObject *)&kernel_type) < 0) return NULL;
     return module;

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from accelopt_compile.launch import huge_pages
 from accelopt_compile.records import sha256_text
 
 log = logging.getLogger("accelopt_compile.launch")
@@ -70,6 +71,9 @@ class PythonLauncher:
         self.fallback(*args)
 
     def _launch(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> int:
+        for output in tensors[self.inputs :]:
+            if output.is_cpu:
+                huge_pages.ask(output)
         return kernel([t.data_ptr() for t in tensors], sizes, thread_count())
 
     def many(self, tensors: tuple[Any, ...], sizes: tuple[int, ...], large: int) -> None:
