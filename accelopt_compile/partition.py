@@ -32,6 +32,7 @@ from accelopt_compile.nodes import (
 )
 from accelopt_compile.products import product_cones, refused_product
 from accelopt_compile.quotient import Quotient
+from accelopt_compile.tails import without_tail
 
 NODE_CAP = 96
 """Most FX nodes in a region."""
@@ -225,7 +226,10 @@ class _Partitioner:
         return None
 
     def _region(self, members: list[Node]) -> Region:
-        kept = self._without_rim(members)
+        body = without_tail(members, self.kind)
+        if len(body) < len(members):
+            self.refused.update({n.name: "a reduction of few values, behind a region" for n in set(members).difference(body)})
+        kept = self._without_rim(body)
         kept_set = set(kept)
         constants = self._copies_of(kept, kept_set)
         nodes = sorted((*constants, *kept), key=self.position.__getitem__)
