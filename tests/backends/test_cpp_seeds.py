@@ -85,6 +85,24 @@ def test_positions_outside_a_table_are_declined(tmp_path: Path) -> None:
     assert 0 != status_of(artifact, workload, binding, [*order, out])
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8], ids=str)
+def test_integers_of_all_sizes_are_read_and_compared_as_they_are(dtype: torch.dtype, tmp_path: Path) -> None:
+    """All comparisons at once, over the whole range of the type, on rows that no vector divides."""
+
+    def compared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        found = (x < y, x <= y, x > y, x >= y, x == y, x != y, x.to(torch.bool))
+        return sum((one.to(torch.int64) * 2**k for k, one in enumerate(found)), x.to(torch.int64) * 128)
+
+    limits = torch.iinfo(dtype)
+    values = torch.tensor([limits.min, limits.min + 1, 0, 1, limits.max // 2, limits.max - 1, limits.max], dtype=dtype)
+    x, y = (values[torch.randint(0, 7, (5, 83), generator=torch.Generator().manual_seed(n))] for n in range(2))
+    ((workload, binding),) = regions_of(compared, x, y)
+    artifact = BACKEND.build(BACKEND.seed(workload), BACKEND.seed(workload).defaults(), str(tmp_path))
+    out = torch.empty(5, 83, dtype=torch.int64)
+    assert 0 == status_of(artifact, workload, binding, [x, y, out])
+    assert torch.equal(compared(x, y), out) or torch.equal(compared(y, x), out)
+
+
 @pytest.mark.parametrize("name", ["one outlier", "first stretch apart", "far from zero", "about zero", "far from zero but one"])
 def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path: Path) -> None:
     """Mean and variance by differences from what the first elements say: one of 1e17 there put the mean off by 6e-4."""

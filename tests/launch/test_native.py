@@ -56,6 +56,29 @@ def test_wrong_arguments_are_an_error(kind: str, tmp_path: Path) -> None:
         kernel(one, one, "3", out=one)
 
 
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no Linux with transparent huge pages")
+@pytest.mark.parametrize("kind", ["gil released", "python"])
+def test_a_large_output_asks_for_huge_pages(kind: str, tmp_path: Path) -> None:
+    """The mapping that a 64 MB output lies in is advised, that of an input is not."""
+    kernel = make(kind, THREADS, tmp_path, inputs=1, symbols=0)
+    given, out = torch.empty(1 << 24), torch.empty(1 << 24)
+    kernel(given, out)
+    assert [False, True] == ["hg" in flags_of_mapping(t.data_ptr() + t.nbytes // 2) for t in (given, out)]
+
+
+def flags_of_mapping(address: int) -> list[str]:
+    """What Linux says of the mapping that holds the address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            low, high = (int(part, 16) for part in first.split("-"))
+            inside = low <= address < high
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
+    raise AssertionError(f"nothing is mapped at {address:x}")
+
+
 @KINDS
 def test_follows_torch_threads(kind: str, tmp_path: Path) -> None:
     """torch.set_num_threads is what the kernel sees, in this thread and in a new one."""

@@ -56,6 +56,37 @@ def test_a_group_norm_is_one_region() -> None:
     assert [1] == [len(region.outputs) for region in cut.regions]
 
 
+def test_the_mean_of_a_loss_is_left_to_inductor() -> None:
+    """It reduces few values behind work on many: with it in the region the number of rows would be no free size."""
+    logits, labels = torch.randn(512, 4096), torch.randint(0, 4096, (512,))
+    graph = graph_of(F.cross_entropy, logits, labels)
+    cut = partition(graph)
+    assert_sound(graph, cut)
+    ((region, signed),) = [(region, sign(region)) for region in cut.regions]
+    assert {"s0": 512} == signed.binding
+    assert {spec.shape[0] for spec in (*signed.workload.inputs, *signed.workload.output_specs) if spec.shape} == {"s0"}
+    assert "a reduction of few values, behind a region" in cut.refused.values()
+    assert digest_of_loss(700) == signed.workload.digest
+
+
+def digest_of_loss(rows: int) -> str:
+    (region,) = partition(graph_of(F.cross_entropy, torch.randn(rows, 4096), torch.randint(0, 4096, (rows,)))).regions
+    return sign(region).workload.digest
+
+
+@pytest.mark.parametrize("rows", [2, 2048])
+def test_a_reduction_that_work_waits_for_stays_in_its_region(rows: int) -> None:
+    """A norm behind a table (looked up in, not computed with), and one of a few columns of a matrix."""
+
+    def looked_up(table: torch.Tensor, at: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(F.embedding(at, table), (64,), w)
+
+    (region,) = partition(graph_of(looked_up, torch.randn(20_000, 64), torch.arange(rows), torch.ones(64))).regions
+    assert {"embedding", "mean"} <= set(calls(region))
+    (region,) = partition(graph_of(lambda x: x * x[:, :2].mean(-1, keepdim=True), torch.randn(rows, 1024))).regions
+    assert "mean" in calls(region)
+
+
 def test_a_view_of_the_bits_is_a_wall() -> None:
     """A float's bits as an integer are no regrouping: the region that reads both reads two tensors."""
     graph = graph_of(lambda x: (x.view(torch.int32) - 1065353216).float() * 2**-23 + x * 0.5, torch.randn(64, 512))
