@@ -160,6 +160,9 @@ BATCH, TOKENS = (1, 6), (2, 72)
 TEXT = {"batch": BATCH, "tokens": TOKENS}
 CASES: Mapping[str, Case] = {
     "llama_prefill": Case(make=lambda: llama_prefill.Prefill(_llama()), ranges=TEXT, inputs=_text),
+    "llama_prefill_bf16": Case(
+        make=lambda: llama_prefill.Prefill(_llama()).to(torch.bfloat16), ranges=TEXT, inputs=_text, precisions=("bf16",)
+    ),
     "llama_decode": Case(
         make=lambda: DecodeAt(_llama()),
         ranges={"batch": (1, 24), "cache": (2, 96)},
@@ -176,6 +179,7 @@ CASES: Mapping[str, Case] = {
     ),
     "gpt2": Case(make=_gpt2, ranges=TEXT, inputs=_text),
     "bert": Case(make=_bert, ranges=TEXT, inputs=_padded),
+    "bert_bf16": Case(make=lambda: _bert().to(torch.bfloat16), ranges=TEXT, inputs=_padded, precisions=("bf16",)),
     "vit": Case(make=_vit, ranges={"batch": (1, 40)}, inputs=_images),
     "t5": Case(make=_t5, ranges={**TEXT, "target": (2, 40)}, inputs=_pair),
     "cnn": Case(

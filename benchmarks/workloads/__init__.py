@@ -6,5 +6,17 @@
 
 from __future__ import annotations
 
-NAMES = ("llama_prefill", "llama_decode", "llama_decode_bf16", "gpt2", "bert", "vit", "t5", "cnn", "llama_train")
+NAMES = (
+    "llama_prefill",
+    "llama_prefill_bf16",
+    "llama_decode",
+    "llama_decode_bf16",
+    "gpt2",
+    "bert",
+    "bert_bf16",
+    "vit",
+    "t5",
+    "cnn",
+    "llama_train",
+)
 """Every workload, in the order of the tables."""

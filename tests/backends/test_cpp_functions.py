@@ -100,6 +100,14 @@ def test_erf_is_within_4e7_and_never_beyond_one(level: str, tmp_path: Path) -> N
     assert got.abs().max() <= 1.0
 
 
+def test_an_erf_for_16_bits_is_within_a_tenth_of_their_rounding(level: str, tmp_path: Path) -> None:
+    """Also where one is added to it: the left tail of a GELU, as far as eager's own has a meaning."""
+    x = torch.cat([torch.linspace(-3.5, 3.5, 500_003), torch.linspace(-1e-3, 1e-3, 1001)])
+    got, exact = computed("erf_(x)", {"erf"}, x, tmp_path, halves=True).double(), torch.erf(x.double())
+    assert bool(((got - exact).abs() <= exact.abs() * 2.0**-9 / 10).all())
+    assert bool(((got - exact).abs() <= (1 + exact) * 2.0**-9 / 10 + 2e-7).all())
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_infinities_zeros_and_nan_give_what_eager_gives(name: str, level: str, tmp_path: Path) -> None:
     section, body, _ = FUNCTIONS[name]
