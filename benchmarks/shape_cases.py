@@ -13,7 +13,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, GPT2Config, LlamaForCausalLM, StaticCache, T5Config, ViTConfig
+from transformers import (
+    BertConfig,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    StaticCache,
+    T5Config,
+    ViTConfig,
+)
 
 from benchmarks.workloads import bert, cnn, gpt2, llama_decode, llama_prefill, llama_train, t5, vit
 
@@ -80,22 +90,21 @@ class WithLoss(nn.Module):
 
 
 class DecodeAt(nn.Module):
-    """`llama_decode` with the cache as an argument: (ids [batch, 1], position, keys and values of each layer) -> logits."""
+    """A decode step with the cache as an argument: (ids [batch, 1], position, keys and values of each layer) -> logits."""
 
-    def __init__(self, settings: Any) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        self.settings = settings
-        self.model = LlamaForCausalLM(settings)
+        self.model = model
+        self.cache_argument = llama_decode.cache_argument(model)
 
     def forward(self, input_ids: Tensor, position: Tensor, *keys_values: Tensor) -> Tensor:
-        cache: Any = StaticCache(config=self.settings, max_cache_len=keys_values[0].shape[2])
+        cache: Any = StaticCache(config=self.model.config, max_cache_len=keys_values[0].shape[2])
         for i, layer in enumerate(cache.layers):
             # The step writes into its cache. With gradients into a copy: an argument is no place for a graph.
             layer.keys, layer.values = (t.clone() if torch.is_grad_enabled() else t for t in keys_values[2 * i : 2 * i + 2])
             layer.cumulative_length, layer.is_initialized = position.clone(), True
             layer.device = input_ids.device
-        arguments = {llama_decode.CACHE_ARGUMENT: cache}
-        output: Tensor = self.model(input_ids=input_ids, use_cache=True, **arguments).logits[:, -1]
+        output: Tensor = self.model(input_ids=input_ids, use_cache=True, **{self.cache_argument: cache}).logits[:, -1]
         return output
 
 
@@ -126,12 +135,28 @@ def _images(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
     return (torch.randn(sizes["batch"], 3, size, size, generator=generator),)
 
 
-def _cached(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
-    settings = _llama()
-    width = settings.hidden_size // settings.num_attention_heads
-    shape = (sizes["batch"], settings.num_key_value_heads, sizes["cache"], width)
-    cache = [torch.randn(shape, generator=generator) for _ in range(2 * settings.num_hidden_layers)]
-    return _ids((sizes["batch"], 1), generator), torch.tensor(sizes["cache"] * 2 // 3), *cache
+def _cached(heads: int, width: int) -> Callable[[Sizes, torch.Generator], tuple[Tensor, ...]]:
+    def inputs(sizes: Sizes, generator: torch.Generator) -> tuple[Tensor, ...]:
+        shape = (sizes["batch"], heads, sizes["cache"], width)
+        cache = [torch.randn(shape, generator=generator) for _ in range(2 * LAYERS)]
+        return _ids((sizes["batch"], 1), generator), torch.tensor(sizes["cache"] * 2 // 3), *cache
+
+    return inputs
+
+
+def _decode_bf16(model: Callable[[], Any], heads: int, width: int) -> Case:
+    return Case(
+        make=lambda: DecodeAt(model()).to(torch.bfloat16),
+        ranges={"batch": (1, 24), "cache": (2, 96)},
+        inputs=_cached(heads, width),
+        autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.bfloat16, torch.bfloat16))),
+        precisions=("bf16",),
+    )
+
+
+def _qwen() -> Any:
+    sizes: dict[str, Any] = {"hidden_size": 192, "num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 320}
+    return Qwen2ForCausalLM(Qwen2Config(**sizes, num_hidden_layers=LAYERS, vocab_size=VOCAB))
 
 
 def _bert() -> nn.Module:
@@ -139,10 +164,10 @@ def _bert() -> nn.Module:
     return bert.Encoder(BertConfig(**sizes, vocab_size=VOCAB, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
 
 
-def _gpt2() -> nn.Module:
+def _gpt2() -> GPT2Config:
     ids: dict[str, Any] = {"vocab_size": VOCAB, "bos_token_id": 0, "eos_token_id": 0}
     dropout: dict[str, Any] = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    return gpt2.Prefill(GPT2Config(n_layer=LAYERS, n_embd=128, n_head=4, **ids, **dropout))
+    return GPT2Config(n_layer=LAYERS, n_embd=128, n_head=4, **ids, **dropout)
 
 
 def _t5() -> nn.Module:
@@ -164,20 +189,16 @@ CASES: Mapping[str, Case] = {
         make=lambda: llama_prefill.Prefill(_llama()).to(torch.bfloat16), ranges=TEXT, inputs=_text, precisions=("bf16",)
     ),
     "llama_decode": Case(
-        make=lambda: DecodeAt(_llama()),
+        make=lambda: DecodeAt(LlamaForCausalLM(_llama())),
         ranges={"batch": (1, 24), "cache": (2, 96)},
-        inputs=_cached,
+        inputs=_cached(2, 32),
         # Rotary embedding makes keys float32 again; values stay as their matrix product gave them.
         autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.float32, torch.bfloat16))),
     ),
-    "llama_decode_bf16": Case(
-        make=lambda: DecodeAt(_llama()).to(torch.bfloat16),
-        ranges={"batch": (1, 24), "cache": (2, 96)},
-        inputs=_cached,
-        autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.bfloat16, torch.bfloat16))),
-        precisions=("bf16",),
-    ),
-    "gpt2": Case(make=_gpt2, ranges=TEXT, inputs=_text),
+    "llama_decode_bf16": _decode_bf16(lambda: LlamaForCausalLM(_llama()), 2, 32),
+    "qwen_decode_bf16": _decode_bf16(_qwen, 2, 32),
+    "gpt2_decode_bf16": _decode_bf16(lambda: GPT2LMHeadModel(_gpt2()), 4, 32),
+    "gpt2": Case(make=lambda: gpt2.Prefill(_gpt2()), ranges=TEXT, inputs=_text),
     "bert": Case(make=_bert, ranges=TEXT, inputs=_padded),
     "bert_bf16": Case(make=lambda: _bert().to(torch.bfloat16), ranges=TEXT, inputs=_padded, precisions=("bf16",)),
     "vit": Case(make=_vit, ranges={"batch": (1, 40)}, inputs=_images),

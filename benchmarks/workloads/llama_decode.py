@@ -9,34 +9,39 @@ from __future__ import annotations
 import inspect
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, StaticCache
 
 from benchmarks.workloads.llama_prefill import config
 
 TRAINING = False
 
-# Renamed in transformers 5: the old name still works there, through a wrapper that breaks the graph.
-CACHE_ARGUMENT = "cache" if "cache" in inspect.signature(LlamaForCausalLM.forward).parameters else "past_key_values"
-
 
 class Decode(torch.nn.Module):
     """Token ids [batch, 1] -> logits [batch, vocab], attending to `context` cached positions and itself."""
 
-    def __init__(self, settings: LlamaConfig, *, batch: int, context: int, dtype: torch.dtype) -> None:
+    def __init__(self, model: PreTrainedModel, *, batch: int, context: int, dtype: torch.dtype) -> None:
         super().__init__()
-        self.model = LlamaForCausalLM(settings).to(dtype)
+        self.model = model.to(dtype)
         self.context = context
+        settings = model.config
         self.cache = StaticCache(config=settings, max_cache_len=context + 1)
-        width = settings.hidden_size // settings.num_attention_heads
-        self.cache.early_initialization(batch, settings.num_key_value_heads, width, dtype, torch.device("cpu"))
+        heads = settings.num_attention_heads
+        shared = getattr(settings, "num_key_value_heads", heads)
+        self.cache.early_initialization(batch, shared, settings.hidden_size // heads, dtype, torch.device("cpu"))
         for layer in self.cache.layers:
             layer.keys.normal_()
             layer.values.normal_()
+        self.cache_argument = cache_argument(model)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         for layer in self.cache.layers:
             layer.cumulative_length.fill_(self.context)
-        return self.model(input_ids=input_ids, use_cache=True, **{CACHE_ARGUMENT: self.cache}).logits[:, -1]
+        return self.model(input_ids=input_ids, use_cache=True, **{self.cache_argument: self.cache}).logits[:, -1]
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """Renamed in transformers 5: the old name still works there, through a wrapper that breaks the graph."""
+    return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
 
 
 def build(
@@ -44,7 +49,8 @@ def build(
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     chosen = settings or config()
-    return Decode(chosen, batch=batch, context=context, dtype=dtype).eval(), (torch.randint(0, chosen.vocab_size, (batch, 1)),)
+    model = LlamaForCausalLM(chosen)
+    return Decode(model, batch=batch, context=context, dtype=dtype).eval(), (torch.randint(0, chosen.vocab_size, (batch, 1)),)
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
