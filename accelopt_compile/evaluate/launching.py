@@ -34,8 +34,8 @@ def allocating_call(
 ) -> Callable[[], Any]:
     """A call that allocates the outputs and runs `kernel` into them; it gives the outputs back.
 
-    `empty` allocates on a device, from shape, strides and dtype. Outputs that lie over inputs are these inputs: they hold other values
-    after each call.
+    `empty` allocates on a device, from shape, strides and dtype. Outputs that lie over inputs are these inputs: they hold
+    other values after each call.
 
     A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called straight through it
     with arrays made here once: 1 to 2 us a call, where production needs 0.2. Others are called as they are.

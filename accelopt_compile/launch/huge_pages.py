@@ -42,4 +42,4 @@ def _madvise() -> Callable[[int, int, int], Any] | None:
         return None
     function = ctypes.CDLL(None).madvise
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return function  # type: ignore[no-any-return]
+    return function

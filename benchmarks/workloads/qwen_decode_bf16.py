@@ -1,4 +1,4 @@
-"""Qwen2.5-0.5B's shape in bfloat16, writing one token at a given context: products with a bias, two heads of keys for fourteen."""
+"""Qwen2.5-0.5B's shape in bfloat16, writing one token at a given context: biases, two heads of keys for fourteen of queries."""
 
 from __future__ import annotations
 
