@@ -8,7 +8,7 @@ from accelopt_compile.errors import UsageError
 
 
 def build(*, layers: int = 4, tokens: int = 128, seed: int = 0) -> tuple[Any, tuple[Any, ...]]:
-    """(module, inputs): token ids [1, tokens] to the last position's logits [1, 8192]. UsageError without transformers."""
+    """(module, inputs): token ids [1, tokens] to the last position's logits [1, 2048]. UsageError without transformers."""
     import torch
 
     try:
@@ -32,7 +32,7 @@ def build(*, layers: int = 4, tokens: int = 128, seed: int = 0) -> tuple[Any, tu
         num_attention_heads=9,
         num_key_value_heads=3,
         intermediate_size=1536,
-        vocab_size=8192,
+        vocab_size=2048,
         max_position_embeddings=max(2048, tokens),
         tie_word_embeddings=True,
     )
