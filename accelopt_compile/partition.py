@@ -18,6 +18,7 @@ import torch
 from torch.fx import Graph, Node
 
 from accelopt_backends.base import NO_PRODUCTS, Products
+from accelopt_compile.convolutions import laid_out_by_inductor
 from accelopt_compile.nodes import (
     RESHAPES,
     Kind,
@@ -111,6 +112,7 @@ class _Partitioner:
             self.kind[node] = kind
             if why and node.op == "call_function":
                 self.refused[node.name] = why
+        self.turned = laid_out_by_inductor(self.nodes, self.kind)
         self.mutations = [i for i, n in enumerate(self.nodes) if _is_mutation(n)]
         self.owner: dict[Node, int] = {}
         self.cones: list[list[Node]] = []
@@ -313,6 +315,8 @@ class _Partitioner:
         first, last = self.position[region.nodes[0]], self.position[region.nodes[-1]]
         if any(first < i < last for i in self.mutations):
             return "a mutation lies between its nodes"
+        if not self.turned.isdisjoint((*region.inputs, *region.outputs)):
+            return "Inductor lays it out channels last, for a convolution"
         for node in region.outputs:
             if not is_dense(node.meta["val"]):
                 return f"output {node.name} is not dense"
