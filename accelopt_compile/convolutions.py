@@ -12,20 +12,25 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.fx import Node
 
-from accelopt_compile.nodes import Kind, hint, packet_name
+from accelopt_compile.nodes import Kind, hint
 
-_CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward", "aten._convolution")
+_CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward", "aten._convolution", "mkldnn._convolution")
 
 
 def laid_out_by_inductor(nodes: Iterable[Node], kind: Mapping[Node, Kind]) -> set[Node]:
-    """The nodes whose tensors a convolution reads or makes, or that are computed from or into such without being regrouped,
-    as far as they are not channels last already."""
-    queue = [node for node in nodes if packet_name(node) in _CONVOLUTIONS]
+    """The calls whose tensors a convolution reads or makes, or that are computed from or into such without being regrouped,
+    as far as they are not channels last already. None where Inductor is told to leave layouts alone."""
+    import torch._inductor.config as config
+
+    if not config.layout_optimization:
+        return set()
+    queue = [node for node in nodes if node.op == "call_function" and str(node.target).startswith(_CONVOLUTIONS)]
     seen = set(queue)
     while queue:
         node = queue.pop()
         for other in (*node.all_input_nodes, *node.users):
-            if other not in seen and kind.get(other) is not Kind.VIEW and _has_layout(other):
+            # What a graph is given, or gives, has the layout that it has; and many things meet in its output.
+            if other.op == "call_function" and other not in seen and kind[other] is not Kind.VIEW and _has_layout(other):
                 seen.add(other)
                 queue.append(other)
     return {
@@ -40,5 +45,7 @@ def _has_layout(node: Node) -> bool:
         return True  # goes on through the parts
     if not isinstance(value, torch.Tensor) or value.dim() not in (4, 5):
         return False
+    if any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in (*value.shape, *value.stride())):
+        return False  # of an unbacked size nothing is known
     _, channels, *places = value.shape
     return hint(channels) > 1 and any(hint(size) > 1 for size in places)

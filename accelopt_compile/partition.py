@@ -206,13 +206,17 @@ class _Partitioner:
     def _build(self, group: tuple[list[Node], ...]) -> Region | None:
         """The region of merged cones; None, with a reason for each node, when it is not worth or not allowed."""
         members = sorted((n for cone in group for n in cone), key=self.position.__getitem__)
-        group = tuple(piece for cone in group for piece in self.pieces.get(cone[0], [cone]))
-        region = self._region(members)
+        body = without_tail(members, self.kind)
+        inside = set(body)
+        self.refused.update({n.name: "a reduction of few values, behind a region" for n in members if n not in inside})
+        pieces = [piece for cone in group for piece in self.pieces.get(cone[0], [cone])]
+        group = tuple(kept for piece in pieces if (kept := [n for n in piece if n in inside]))
+        region = self._region(body)
         why = self._region_refusal(region)
         if why:
             if len(group) > 1:
                 return None if (part := self._first_part(group)) is None else part
-            self.refused.update({node.name: why for node in members})
+            self.refused.update({node.name: why for node in body})
             return None
         if len(group) == 1:
             return region
@@ -228,10 +232,7 @@ class _Partitioner:
         return None
 
     def _region(self, members: list[Node]) -> Region:
-        body = without_tail(members, self.kind)
-        if len(body) < len(members):
-            self.refused.update({n.name: "a reduction of few values, behind a region" for n in set(members).difference(body)})
-        kept = self._without_rim(body)
+        kept = self._without_rim(members)
         kept_set = set(kept)
         constants = self._copies_of(kept, kept_set)
         nodes = sorted((*constants, *kept), key=self.position.__getitem__)

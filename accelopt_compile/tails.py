@@ -23,9 +23,9 @@ FEW = 256
 
 def without_tail(members: Sequence[Node], kind: Mapping[Node, Kind]) -> list[Node]:
     """`members` of a region, in topological order, without the reductions of few values and what is computed from those. A
-    reduction whose result the large tensors wait for (a norm's) is no tail."""
-    largest = max((_elements(node, kind) for node in members), default=0)
-    if largest < MANY:
+    reduction whose result the large tensors wait for (a norm's) is no tail, and what is fused with a product stays."""
+    largest = max((_elements(node, kind) for node in members if kind[node] not in (Kind.VIEW, Kind.CONST)), default=0)
+    if largest < MANY or any(kind[node] in (Kind.GEMM, Kind.SDPA, Kind.TOPK) for node in members):
         return list(members)
     inside, tail = set(members), set[Node]()
     for node in members:

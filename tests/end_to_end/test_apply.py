@@ -190,6 +190,16 @@ def test_a_region_behind_a_convolution(laid_out: torch.memory_format) -> None:
     assert (len(sites), 0) == calls()
 
 
+def test_a_region_behind_a_convolution_and_a_view_gets_declared_strides() -> None:
+    """Inductor lays the convolution out channels last; the kernel reads its tensor as it was captured."""
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3, padding=1), torch.nn.Flatten(2), torch.nn.GELU()).eval()
+    x = torch.randn(2, 3, 12, 12)
+    with torch.no_grad():
+        planting.plant(model, x)
+        torch.testing.assert_close(model(x), apply(model)(x), rtol=1e-4, atol=1e-5)
+    assert 0 == calls()[1] < calls()[0]
+
+
 def test_declining_kernel_falls_back() -> None:
     """A kernel that declines costs a warning, never the result."""
     model, x = Norm().eval(), torch.randn(6, 64)

@@ -87,6 +87,24 @@ def test_a_reduction_that_work_waits_for_stays_in_its_region(rows: int) -> None:
     assert "mean" in calls(region)
 
 
+def test_what_meets_a_convolution_in_the_graphs_inputs_and_outputs_alone_keeps_its_regions() -> None:
+    """The images and weights of a convolution, and an attention's softmax, are all given back for the gradient."""
+
+    def both(x: torch.Tensor, w: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.relu(F.conv2d(x, w) * 2), torch.softmax(q * 2, -1), x * 3
+
+    x, w, q = torch.randn(2, 8, 32, 32), torch.randn(8, 8, 3, 3), torch.randn(2, 8, 64, 64)
+    cut = partition(graph_of(both, x, w, q))
+    assert ["pointwise", "softmax"] == sorted(family_of(sign(region).workload).partition(" ")[0] for region in cut.regions)
+    assert "Inductor lays it out channels last, for a convolution" in cut.refused.values()
+
+
+def test_parts_of_a_region_hold_nothing_that_it_left_out() -> None:
+    logits, labels = torch.randn(512, 4096), torch.randint(0, 4096, (512,))
+    for region in partition(graph_of(F.cross_entropy, logits, labels)).regions:
+        assert all(set(part.nodes) <= set(region.nodes) for part in nested(region))
+
+
 def test_a_view_of_the_bits_is_a_wall() -> None:
     """A float's bits as an integer are no regrouping: the region that reads both reads two tensors."""
     graph = graph_of(lambda x: (x.view(torch.int32) - 1065353216).float() * 2**-23 + x * 0.5, torch.randn(64, 512))
