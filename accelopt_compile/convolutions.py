@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.fx import Node
 
-from accelopt_compile.nodes import Kind, hint
+from accelopt_compile.nodes import Kind, closure, hint
 
 _CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward", "aten._convolution", "mkldnn._convolution")
 
@@ -24,15 +24,14 @@ def laid_out_by_inductor(nodes: Iterable[Node], kind: Mapping[Node, Kind]) -> se
 
     if not config.layout_optimization:
         return set()
-    queue = [node for node in nodes if node.op == "call_function" and str(node.target).startswith(_CONVOLUTIONS)]
-    seen = set(queue)
-    while queue:
-        node = queue.pop()
-        for other in (*node.all_input_nodes, *node.users):
-            # What a graph is given, or gives, has the layout that it has; and many things meet in its output.
-            if other.op == "call_function" and other not in seen and kind[other] is not Kind.VIEW and _has_layout(other):
-                seen.add(other)
-                queue.append(other)
+
+    def beside(node: Node) -> list[Node]:
+        # What a graph is given, or gives, has the layout that it has; and many things meet in its output.
+        calls = (n for n in (*node.all_input_nodes, *node.users) if n.op == "call_function")
+        return [n for n in calls if kind[n] is not Kind.VIEW and _has_layout(n)]
+
+    convolutions = [node for node in nodes if node.op == "call_function" and str(node.target).startswith(_CONVOLUTIONS)]
+    seen = closure(convolutions, beside)
     return {
         n for n in seen if isinstance(n.meta["val"], torch.Tensor) and _has_layout(n) and hint(n.meta["val"].stride()[1]) != 1
     }

@@ -19,7 +19,7 @@ import torch
 from torch.fx import Graph, Node
 
 from accelopt_compile.launch.update import LARGE_ELEMENTS, operator
-from accelopt_compile.nodes import is_pointwise, overload, torch_dtype
+from accelopt_compile.nodes import closure, is_pointwise, overload, torch_dtype
 from accelopt_compile.partition import Region, is_dense
 from accelopt_compile.records import DtypeArg, Ref, SymbolArg, TensorSpec, Workload
 from accelopt_compile.records import Node as WorkloadNode
@@ -121,16 +121,8 @@ def _write_back(region: Region, output: Node) -> Node | None:
 def _read_outside(node: Node, region: Region) -> bool:
     """Whether somebody outside reads what `node` reads, himself or through a value that the region has its own copy of (a widened
     tensor, a view): he would read it after the update."""
-    seen: set[Node] = set()
-    open_ = [node]
-    while open_:
-        reader = open_.pop()
-        if reader not in region.nodes:
-            return True
-        if reader not in seen and reader not in region.outputs:
-            seen.add(reader)
-            open_ += reader.users
-    return False
+    own = set(region.nodes).difference(region.outputs)
+    return not closure([node], lambda reader: reader.users if reader in own else ()).issubset(region.nodes)
 
 
 def _flat(signed: Signed, inputs: Sequence[Node], over: Sequence[int]) -> Signed | None:

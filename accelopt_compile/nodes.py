@@ -6,6 +6,7 @@ An operator in no class is a wall: unknown means left to Inductor.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
@@ -287,6 +288,17 @@ def value_refusal(value: Any) -> str:
 def is_backed(size: torch.SymInt) -> bool:
     """Whether a symbolic size has a hint (reading it never adds a guard)."""
     return size.node.hint is not None
+
+
+def closure(start: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> set[Node]:
+    """The nodes of `start` and all that `after` leads to from them, step by step."""
+    found = set(start)
+    open_ = list(found)
+    while open_:
+        new = set(after(open_.pop())) - found
+        found |= new
+        open_ += new
+    return found
 
 
 def hint(size: int | torch.SymInt) -> int:

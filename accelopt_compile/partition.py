@@ -11,7 +11,7 @@ Regrouping views at the rim stay outside: they are free, and without them a regi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -199,14 +199,17 @@ class _Partitioner:
     # ------------------------------------------------------------ merging
 
     def _may_merge(self, producer: list[Node], consumer: list[Node]) -> bool:
-        return not any(self.kind[n] in _UNMERGED for n in (*producer, *consumer))
+        return not self._unmerged((*producer, *consumer))
+
+    def _unmerged(self, nodes: Iterable[Node]) -> bool:
+        return any(self.kind[node] in _UNMERGED for node in nodes)
 
     # ------------------------------------------------------------ building
 
     def _build(self, group: tuple[list[Node], ...]) -> Region | None:
         """The region of merged cones; None, with a reason for each node, when it is not worth or not allowed."""
         members = sorted((n for cone in group for n in cone), key=self.position.__getitem__)
-        body = without_tail(members, self.kind)
+        body = members if self._unmerged(members) else without_tail(members, self.kind)
         inside = set(body)
         self.refused.update({n.name: "a reduction of few values, behind a region" for n in members if n not in inside})
         pieces = [piece for cone in group for piece in self.pieces.get(cone[0], [cone])]

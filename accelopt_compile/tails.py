@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.fx import Node
 
-from accelopt_compile.nodes import Kind, numel, results
+from accelopt_compile.nodes import Kind, closure, numel, results
 
 MANY = 1 << 20
 """Elements of the largest tensor that is computed with; below, one more call would be felt."""
@@ -23,28 +23,17 @@ FEW = 256
 
 def without_tail(members: Sequence[Node], kind: Mapping[Node, Kind]) -> list[Node]:
     """`members` of a region, in topological order, without the reductions of few values and what is computed from those. A
-    reduction whose result the large tensors wait for (a norm's) is no tail, and what is fused with a product stays."""
+    reduction whose result the large tensors wait for (a norm's) is no tail."""
     largest = max((_elements(node, kind) for node in members if kind[node] not in (Kind.VIEW, Kind.CONST)), default=0)
-    if largest < MANY or any(kind[node] in (Kind.GEMM, Kind.SDPA, Kind.TOPK) for node in members):
+    if largest < MANY:
         return list(members)
     inside, tail = set(members), set[Node]()
     for node in members:
         if kind[node] is Kind.REDUCTION and _elements(node, kind) * FEW <= largest:
-            behind = _behind(node, inside)
+            behind = closure([node], lambda n: inside.intersection(n.users))
             if all(_elements(n, kind) * FEW <= largest for n in behind):
                 tail |= behind
     return [node for node in members if node not in tail]
-
-
-def _behind(node: Node, inside: set[Node]) -> set[Node]:
-    """The node and what in the region is computed from it."""
-    found, queue = {node}, [node]
-    while queue:
-        for user in queue.pop().users:
-            if user in inside and user not in found:
-                found.add(user)
-                queue.append(user)
-    return found
 
 
 def _elements(node: Node, kind: Mapping[Node, Kind]) -> int:

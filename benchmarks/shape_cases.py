@@ -147,7 +147,7 @@ def _cached(heads: int, width: int) -> Callable[[Sizes, torch.Generator], tuple[
 def _decode_bf16(model: Callable[[], Any], heads: int, width: int) -> Case:
     return Case(
         make=lambda: DecodeAt(model()).to(torch.bfloat16),
-        ranges={"batch": (1, 24), "cache": (2, 96)},
+        ranges=STEP,
         inputs=_cached(heads, width),
         autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.bfloat16, torch.bfloat16))),
         precisions=("bf16",),
@@ -183,6 +183,7 @@ def _vit() -> nn.Module:
 
 BATCH, TOKENS = (1, 6), (2, 72)
 TEXT = {"batch": BATCH, "tokens": TOKENS}
+STEP = {"batch": (1, 24), "cache": (2, 96)}
 CASES: Mapping[str, Case] = {
     "llama_prefill": Case(make=lambda: llama_prefill.Prefill(_llama()), ranges=TEXT, inputs=_text),
     "llama_prefill_bf16": Case(
@@ -190,7 +191,7 @@ CASES: Mapping[str, Case] = {
     ),
     "llama_decode": Case(
         make=lambda: DecodeAt(LlamaForCausalLM(_llama())),
-        ranges={"batch": (1, 24), "cache": (2, 96)},
+        ranges=STEP,
         inputs=_cached(2, 32),
         # Rotary embedding makes keys float32 again; values stay as their matrix product gave them.
         autocast_dtypes=(torch.int64, torch.int64, *(LAYERS * (torch.float32, torch.bfloat16))),

@@ -53,8 +53,7 @@ class Bench:
         self._device = device
         self._stopwatch = None if device is None else device.stopwatch()
         self._rig: timing.LocalRig | timing.DeviceRig | None = None
-        self._kept: dict[str, timing.Call] = {}
-        self._kept_inputs: dict[str, list[torch.Tensor]] = {}
+        self._kept: dict[str, tuple[timing.Call, list[torch.Tensor]]] = {}
         self._last_inputs: list[torch.Tensor] = []
         products = any(node.op.split(".")[1] in PRODUCTS for node in workload.nodes)
         self._rotated = self._sets(ROTATED_SETS) if products and device is None and not workload.aliases else 1
@@ -78,7 +77,7 @@ class Bench:
 
     def run(self, side: str, count: int) -> None:
         """So many calls in a row, for a clock outside this process; the first request of a side makes its buffers."""
-        call = self._ready(side)
+        call, _ = self._ready(side)
         for _ in range(count):
             call()
         if self._device is not None:
@@ -111,8 +110,8 @@ class Bench:
 
     def reads(self, side: str, count: int) -> list[float]:
         """Nanoseconds that reading a call's outputs takes right after it: more where they went past the caches."""
-        call = self._ready(side)
-        under = [self._kept_inputs[side][given] for _, given in self._workload.aliases]
+        call, inputs = self._ready(side)
+        under = [inputs[given] for _, given in self._workload.aliases]
 
         def taken() -> float:
             outputs: list[torch.Tensor] = []  # its own, freed at the end, so that the next call gets this memory
@@ -141,12 +140,11 @@ class Bench:
         over = dict(self._workload.aliases)
         return [x for k, x in enumerate(made) if k not in over] if len(made) == len(self._workload.output_specs) else list(made)
 
-    def _ready(self, side: str) -> timing.Call:
-        """The side's call on buffers that stay."""
+    def _ready(self, side: str) -> tuple[timing.Call, list[torch.Tensor]]:
+        """The side's call on buffers that stay, and the inputs among them."""
         if side not in self._kept:
             call = self._call(side)
-            self._kept_inputs[side] = self._last_inputs
-            self._kept[side] = call if self._stopwatch is None else self._stopwatch.prepare(call)
+            self._kept[side] = call if self._stopwatch is None else self._stopwatch.prepare(call), self._last_inputs
         return self._kept[side]
 
     def _call(self, side: str) -> timing.Call:

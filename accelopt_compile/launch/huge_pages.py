@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,25 +21,22 @@ LEAST_BYTES = 8 << 20
 """Smaller blocks are seldom returned to the system between two calls. As in `native.c`."""
 
 _PAGE = 2 << 20
-_MADV_HUGEPAGE = 14
 
 
 def ask(tensor: torch.Tensor) -> None:
-    """Ask for huge pages under a dense host tensor that is about to be written; small ones are left alone."""
+    """Ask for huge pages under a dense tensor that is about to be written; small ones, and a device's, are left alone."""
     size = tensor.nbytes
-    if size < LEAST_BYTES or (madvise := _madvise()) is None:
+    if size < LEAST_BYTES or not tensor.is_cpu or (madvise := _madvise()) is None:
         return
     start = tensor.data_ptr()
     first, last = -(-start // _PAGE) * _PAGE, (start + size) // _PAGE * _PAGE
-    madvise(first, last - first, _MADV_HUGEPAGE)  # refused: nothing is lost
+    madvise(first, last - first, mmap.MADV_HUGEPAGE)  # refused: nothing is lost
 
 
 @functools.cache
 def _madvise() -> Callable[[int, int, int], Any] | None:
-    """The C library's, where it has one."""
-    import sys
-
-    if not sys.platform.startswith("linux"):
+    """The C library's, where the system knows huge pages."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     function = ctypes.CDLL(None).madvise
     function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]

@@ -72,8 +72,7 @@ class PythonLauncher:
 
     def _launch(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> int:
         for output in tensors[self.inputs :]:
-            if output.is_cpu:
-                huge_pages.ask(output)
+            huge_pages.ask(output)
         return kernel([t.data_ptr() for t in tensors], sizes, thread_count())
 
     def many(self, tensors: tuple[Any, ...], sizes: tuple[int, ...], large: int) -> None:

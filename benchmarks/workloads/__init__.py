@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import torch
+
 NAMES = (
     "llama_prefill",
     "llama_prefill_bf16",
@@ -22,3 +24,8 @@ NAMES = (
     "llama_train",
 )
 """Every workload, in the order of the tables."""
+
+
+def in_bf16(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """The same with weights, and so activations, in bfloat16; inputs are ids and masks, and stay."""
+    return module.to(torch.bfloat16), inputs

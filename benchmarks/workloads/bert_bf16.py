@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.workloads import bert
+from benchmarks.workloads import bert, in_bf16
 
 TRAINING = False
 
 
 def build() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    model, inputs = bert.build()
-    return model.to(torch.bfloat16), inputs
+    return in_bf16(*bert.build())
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """Two layers at full width, a small vocabulary."""
-    model, inputs = bert.small()
-    return model.to(torch.bfloat16), inputs
+    return in_bf16(*bert.small())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from benchmarks.workloads.llama_decode import Decode
+from benchmarks.workloads.llama_decode import step_of
 
 TRAINING = False
 
@@ -15,8 +15,7 @@ def build(
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     settings = GPT2Config(n_layer=layers, vocab_size=vocab, bos_token_id=0, eos_token_id=0)
-    model = Decode(GPT2LMHeadModel(settings), batch=batch, context=context, dtype=torch.bfloat16)
-    return model.eval(), (torch.randint(0, vocab, (batch, 1)),)
+    return step_of(GPT2LMHeadModel(settings), batch=batch, context=context, dtype=torch.bfloat16)
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:

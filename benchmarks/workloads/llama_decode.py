@@ -44,13 +44,20 @@ def cache_argument(model: PreTrainedModel) -> str:
     return "cache" if "cache" in inspect.signature(type(model).forward).parameters else "past_key_values"
 
 
+def step_of(
+    model: PreTrainedModel, *, batch: int, context: int, dtype: torch.dtype
+) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+    """The decode step of any causal language model, and a token for each sequence."""
+    step = Decode(model, batch=batch, context=context, dtype=dtype)
+    return step.eval(), (torch.randint(0, model.config.vocab_size, (batch, 1)),)
+
+
 def build(
     *, batch: int = 1, context: int = 512, settings: LlamaConfig | None = None, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     torch.manual_seed(0)
     chosen = settings or config()
-    model = LlamaForCausalLM(chosen)
-    return Decode(model, batch=batch, context=context, dtype=dtype).eval(), (torch.randint(0, chosen.vocab_size, (batch, 1)),)
+    return step_of(LlamaForCausalLM(chosen), batch=batch, context=context, dtype=dtype)
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.workloads import llama_prefill
+from benchmarks.workloads import in_bf16, llama_prefill
 
 TRAINING = False
 
 
 def build() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    model, inputs = llama_prefill.build()
-    return model.to(torch.bfloat16), inputs
+    return in_bf16(*llama_prefill.build())
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     """Two layers at full width, a small vocabulary."""
-    model, inputs = llama_prefill.small()
-    return model.to(torch.bfloat16), inputs
+    return in_bf16(*llama_prefill.small())

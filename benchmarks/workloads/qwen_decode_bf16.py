@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from benchmarks.workloads.llama_decode import Decode
+from benchmarks.workloads.llama_decode import step_of
 
 TRAINING = False
 
@@ -25,8 +25,7 @@ def build(
         tie_word_embeddings=True,
         attn_implementation="sdpa",
     )
-    model = Decode(Qwen2ForCausalLM(settings), batch=batch, context=context, dtype=torch.bfloat16)
-    return model.eval(), (torch.randint(0, vocab, (batch, 1)),)
+    return step_of(Qwen2ForCausalLM(settings), batch=batch, context=context, dtype=torch.bfloat16)
 
 
 def small() -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
