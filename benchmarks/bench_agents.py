@@ -159,7 +159,6 @@ def cpp_cases(threads: int) -> list[Case]:
     from accelopt_compile.evaluate.evaluate import open_evaluator
     from accelopt_compile.family import kind_of
     from benchmarks import agent_cases
-    from benchmarks.bench_memory import captured
 
     backend = CppBackend()
     ready = backend.probe()
@@ -185,6 +184,24 @@ def cpp_cases(threads: int) -> list[Case]:
             workload=workload, binding=binding, target=ready.target, backend=backend, family=kind_of(workload), threads=threads
         )
         found.append(Case(name=name, task=task, opened=opened(workload, binding)))
+    return found
+
+
+def captured(function: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[Any, Mapping[str, int]]]:
+    """The regions of a function as torch.compile gives them, hottest first, each with its sizes."""
+    import torch
+
+    from accelopt_compile.sites import sites_of
+
+    found: list[tuple[Any, Mapping[str, int]]] = []
+
+    def collect(gm: Any, example_inputs: Any) -> Any:
+        found.extend((site.workload, dict(site.binding)) for site in sites_of(gm, example_inputs)[0])
+        return gm.forward
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(function, backend=collect)(*inputs)
     return found
 
 

@@ -1,12 +1,11 @@
 """Does experience make the next search shorter? Candidates to 95 % of the final speed, with and without a memory.
 
-`python -m benchmarks.bench_memory [--quick] [--effort quick] [--seeds 5] [--simulated]`
+`python -m benchmarks.bench_memory [--quick] [--only 'norm|decode'] [--effort quick] [--seeds 5] [--simulated]`
 
-Small functions are captured as torch.compile would, and every distinct region of theirs that the C++ backend takes is a
-workload. For every seed each workload is searched with an empty memory, and then again with the experiences of ten others
-(drawn by the seed). What is compared is the number of candidates until a kernel reaches 95 % of the speed that the search
-with the empty memory ended at. Where the seed kernel is there already nothing can be saved; such searches are counted,
-and left out of the shares under "to_learn".
+The workloads are the regions of the region suite's cases, those of few enough elements. For every seed each workload is
+searched with an empty memory, and then again with the experiences of ten others (drawn by the seed). What is compared is
+the number of candidates until a kernel reaches 95 % of the speed that the search with the empty memory ended at. Where the
+seed kernel is there already nothing can be saved; such searches are counted, and left out of the shares under "to_learn".
 
 Promises: a kernel is timed three times when it is first asked for and its median stands for every later search, so that
 all searches of a workload see one landscape and luck in a single timing decides nothing. Does not promise that a full
@@ -17,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import statistics
 import tempfile
 import time
@@ -42,6 +42,8 @@ TIMES = 3
 """Evaluations of a kernel, of which the median by speed counts."""
 MOST = 48
 """Candidates a search at most; searches end by themselves long before."""
+LARGEST = 4 << 20
+"""Elements of all inputs of a case at most: larger ones are timed for too long to be searched ten times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,94 +186,56 @@ def simulated_cases(count: int, settings: SearchSettings) -> list[Case]:
     ]
 
 
-def cpp_cases(settings: SearchSettings, threads: int) -> list[Case]:
-    """The distinct regions of small modules that the C++ backend takes."""
+def cpp_cases(settings: SearchSettings, threads: int, only: str) -> list[Case]:
+    """The distinct regions of the region suite's cases that the C++ backend takes and whose tensors are small enough to be
+    searched many times, each named after the first case that has it."""
     from accelopt_backends.cpp import CppBackend
     from accelopt_compile.evaluate.evaluate import open_evaluator
     from accelopt_compile.family import kind_of
+    from benchmarks.region_cases import cases
+    from benchmarks.region_survey import regions_of
 
     backend: Backend = CppBackend()
     ready = backend.probe()
     if isinstance(ready, Missing):
         raise SystemExit(f"{ready.why}; {ready.how}")
-    cases = []
-    for name, workload, binding in small_regions():
-        if backend.supports(workload) is not None:
+    found: dict[str, Case] = {}
+    for suited in cases():
+        if not re.search(only, suited.key) or sum(tensor.numel() for tensor in suited.make().inputs) > LARGEST:
             continue
+        for region in regions_of(suited).found:
+            workload, binding = region.workload, region.binding
+            if region.part or workload is None or workload.digest in found or backend.supports(workload) is not None:
+                continue
 
-        def opened(workload: Workload = workload, binding: Mapping[str, int] = binding) -> AbstractContextManager[Evaluator]:
-            workdir = tempfile.mkdtemp(prefix="accelopt-bench-")
-            return open_evaluator(workload, binding, backend=backend, threads=threads, seed=0, workdir=workdir)
+            def opened(workload: Workload = workload, binding: Mapping[str, int] = binding) -> AbstractContextManager[Evaluator]:
+                workdir = tempfile.mkdtemp(prefix="accelopt-bench-")
+                return open_evaluator(workload, binding, backend=backend, threads=threads, seed=0, workdir=workdir)
 
-        task = SearchTask(
-            workload=workload,
-            binding=binding,
-            target=ready.target,
-            backend=backend,
-            family=kind_of(workload),
-            settings=settings,
-            threads=threads,
-        )
-        cases.append(Case(name=name, task=task, opened=opened))
-    return cases
-
-
-def small_regions() -> list[tuple[str, Workload, Mapping[str, int]]]:
-    """(name, workload, binding) of the distinct regions of small functions of several families."""
-    import torch
-    import torch.nn.functional as F
-
-    half = torch.bfloat16
-    functions: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
-        "softmax": (lambda x: torch.softmax(x, -1), (torch.randn(512, 1024),)),
-        "softmax_wide": (lambda x: torch.softmax(x, -1), (torch.randn(128, 4096),)),
-        "softmax_bf16": (lambda x: torch.softmax(x, -1), (torch.randn(512, 1024).to(half),)),
-        "log_softmax": (lambda x: F.log_softmax(x, -1), (torch.randn(256, 2048),)),
-        "log_softmax_bf16": (lambda x: F.log_softmax(x, -1), (torch.randn(256, 4096).to(half),)),
-        "layer_norm": (lambda x: F.layer_norm(x, (768,)), (torch.randn(512, 768),)),
-        "layer_norm_wide": (lambda x: F.layer_norm(x, (8192,)), (torch.randn(64, 8192),)),
-        "layer_norm_bf16": (lambda x: F.layer_norm(x, (1024,)), (torch.randn(512, 1024).to(half),)),
-        "rms_norm": (lambda x: F.rms_norm(x, (2048,)), (torch.randn(256, 2048),)),
-        "gelu": (F.gelu, (torch.randn(512, 2048),)),
-        "gelu_tanh_bias": (lambda x, b: F.gelu(x + b, approximate="tanh"), (torch.randn(512, 3072), torch.randn(3072))),
-        "silu_mul": (lambda x, y: F.silu(x) * y, (torch.randn(512, 2048), torch.randn(512, 2048))),
-        "transpose_add": (lambda x, y: x.t() + y, (torch.randn(1024, 1024), torch.randn(1024, 1024))),
-    }
-    found: dict[str, tuple[str, Workload, Mapping[str, int]]] = {}
-    for name, (function, inputs) in functions.items():
-        for number, (workload, binding) in enumerate(captured(function, inputs)):
-            found.setdefault(workload.digest, (f"{name}/{number}" if number else name, workload, binding))
+            task = SearchTask(
+                workload=workload,
+                binding=binding,
+                target=ready.target,
+                backend=backend,
+                family=kind_of(workload),
+                settings=settings,
+                threads=threads,
+            )
+            found[workload.digest] = Case(name=f"{suited.key}/{region.name}", task=task, opened=opened)
     return list(found.values())
-
-
-def captured(function: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[Workload, Mapping[str, int]]]:
-    """The regions of a function as torch.compile gives them, hottest first, each with its sizes."""
-    import torch
-
-    from accelopt_compile.sites import sites_of
-
-    found: list[tuple[Workload, Mapping[str, int]]] = []
-
-    def collect(gm: Any, example_inputs: Any) -> Any:
-        found.extend((site.workload, dict(site.binding)) for site in sites_of(gm, example_inputs)[0])
-        return gm.forward
-
-    torch._dynamo.reset()
-    with torch.no_grad():
-        torch.compile(function, backend=collect)(*inputs)
-    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="six workloads, two seeds")
+    parser.add_argument("--only", default="", help="cases of the suite whose name matches this regular expression")
     parser.add_argument("--effort", default="quick", help="preset of the search")
     parser.add_argument("--seeds", type=int, default=5, help="searches of a workload on either side")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--simulated", action="store_true", help="the simulated world instead of the C++ backend")
     given = parser.parse_args(arguments)
     settings = SearchSettings.preset(given.effort)
-    cases = simulated_cases(16, settings) if given.simulated else cpp_cases(settings, given.threads)
+    cases = simulated_cases(16, settings) if given.simulated else cpp_cases(settings, given.threads, given.only)
     cases = cases[:6] if given.quick else cases
     rows = compare(cases, range(2 if given.quick else given.seeds))
     told = summary(rows)

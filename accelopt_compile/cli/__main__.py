@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
-from accelopt_compile.cli import main
+import sys
 
-main()
+from accelopt_compile.cli import run
+
+if __name__ == "__main__":
+    code = run(sys.argv[1:])
+    # CPython kills a process that runs a module by SIGINT, whatever its exit code, when a KeyboardInterrupt went through an
+    # `exec` of a string, as torch's wrappers are, and was caught later; the next `exec` makes it forget.
+    exec("")
+    sys.exit(code)

@@ -24,7 +24,7 @@ ALLOWED_ERROR = 1e-4
 def demo(
     layers: Annotated[int, typer.Option(min=1, help="Layers of the Llama.")] = 4,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens it reads.")] = 128,
-    budget_s: Annotated[float, typer.Option(min=0, help="Seconds the search may take; 0 only uses what is stored.")] = 70.0,
+    budget_s: Annotated[float, typer.Option(min=0, help="Seconds the search may take; 0 only uses what is stored.")] = 90.0,
     as_json: JsonOption = False,
     cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,

@@ -22,8 +22,8 @@ def build():
 """
 
 
-def command(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
-    (tmp_path / "my_model.py").write_text(MODEL)
+def command(tmp_path: Path, *arguments: str, model: str = MODEL) -> subprocess.Popen[str]:
+    (tmp_path / "my_model.py").write_text(model)
     environment = {
         **os.environ,
         "ACCELOPT_CACHE_DIR": str(tmp_path / "store"),
@@ -62,3 +62,10 @@ def test_ctrl_c_is_exit_code_130_and_one_line(tmp_path: Path) -> None:
     assert 130 == running.returncode, seen + errors
     assert "the same command goes on from there" in errors
     assert "Traceback" not in errors
+
+
+def test_ctrl_c_inside_generated_code_is_exit_code_130_too(tmp_path: Path) -> None:
+    """Python ends a module's process by the signal itself when the interrupt went through an `exec`, as torch's wrappers are."""
+    running = command(tmp_path, "prewarm", "my_model:build", model="def build():\n    exec('raise KeyboardInterrupt')\n")
+    _, errors = running.communicate(timeout=60)
+    assert 130 == running.returncode, errors

@@ -33,7 +33,6 @@ class Worker:
             **os.environ,
             "ACCELOPT_CACHE_DIR": str(caches / "accelopt"),
             "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-            "TORCHINDUCTOR_VEC_ISA_OK": "1",  # spares the probing
             "OMP_NUM_THREADS": "1",
         }
         program = [sys.executable, str(Path(__file__).parent / "worker.py")]

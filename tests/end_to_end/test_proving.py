@@ -59,12 +59,9 @@ def model_and_input() -> Any:
 
 
 @pytest.fixture
-def gated_and_input() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+def gated_and_input(one_thread: None) -> Any:
     with torch.no_grad():
         yield Gated().eval(), torch.randn(300, 64)
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.timeout(200)

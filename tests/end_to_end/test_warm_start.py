@@ -43,7 +43,6 @@ def run(root: Path, **options: Any) -> dict[str, Any]:
         **os.environ,
         "ACCELOPT_CACHE_DIR": str(root / "accelopt"),
         "TORCHINDUCTOR_CACHE_DIR": str(root / "inductor"),
-        "TORCHINDUCTOR_VEC_ISA_OK": "1",  # in Inductor's keys, so it must not depend on which fixture ran before
     }
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=250, check=False, env=environment

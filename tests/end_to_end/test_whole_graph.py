@@ -70,6 +70,7 @@ def test_what_loses_in_the_graph_is_dropped_and_remembered() -> None:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("one_thread")
 def test_what_pays_in_the_graph_is_kept() -> None:
     """Kernels that cut the same loop but compute far faster stay."""
     inputs = tensors()

@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "accelopt"))
-    monkeypatch.setenv("TORCHINDUCTOR_VEC_ISA_OK", "1")  # spares Inductor's probing, which is most of a small test
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     import torch
 
