@@ -45,7 +45,7 @@ def test_the_library_is_one_line_for_an_author() -> None:
     shown = BACKEND.shown(source, source.defaults())
     assert 1 == shown.count(authored.LIBRARY)
     assert len(shown) < len(source.text) / 3
-    assert "INLINE vf exp_up_to_89" not in shown
+    assert "INLINE vf exp_up_to_0" not in shown
 
 
 def test_a_text_without_the_library_stands_for_itself() -> None:

@@ -23,7 +23,7 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "sqrt": ("sqrt_({0})", "", True),
     "rsqrt": ("rsqrt_({0})", "", True),
     "exp": ("exp_({0})", "exp", True),
-    "exp_up_to_89": ("exp_up_to_89({0})", "exp", True),
+    "exp_up_to_0": ("exp_up_to_0({0})", "exp", True),
     "logistic": ("logistic({0}, {1})", "sigmoid", True),
     "tanh_plus_one": ("tanh_plus_one({0})", "sigmoid", True),
     "log": ("log_({0})", "log", True),

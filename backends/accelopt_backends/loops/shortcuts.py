@@ -19,7 +19,7 @@ def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
     if (curve := _beside_one(val, "tanh")) is not None and curve.dtype == "f32":
         return "tanh_plus_one", curve.args
     if op == "exp" and _below_its_maximum(args[0]):
-        return "exp_up_to_89", args
+        return "exp_up_to_0", args
     return op, args
 
 
