@@ -26,6 +26,7 @@ FUNCTIONS: Mapping[str, tuple[str, str, Reference]] = {
     "log": ("log", "log_(x)", torch.log),
     "relu": ("", "relu_(x)", torch.relu),
 }
+STORED = {torch.float32: "float", torch.bfloat16: "bf16", torch.float16: "f16"}
 LEVELS = ("", "avx2", "default")
 
 
@@ -45,23 +46,28 @@ def computed(
 ) -> Tensor:
     """`body`, an expression in the vector x, at every element of `x`, stored as `to`; with `halves` as in a kernel all of whose
     results are stored in 16 bits."""
-    stored = {torch.float32: "float", torch.bfloat16: "bf16", torch.float16: "f16"}
     text = (
         ("#define HALF_RESULTS 1\n" if halves else "")
         + prelude(sections)
         + (
             f'extern "C" int accelopt_kernel(void* const* t, const int64_t* sizes, int64_t) {{\n'
-            f"  const {stored[x.dtype]}* in = (const {stored[x.dtype]}*)t[0]; {stored[to]}* out = ({stored[to]}*)t[1];\n"
+            f"  const {STORED[x.dtype]}* in = (const {STORED[x.dtype]}*)t[0]; {STORED[to]}* out = ({STORED[to]}*)t[1];\n"
             f"  sweep<1>(0, sizes[0], [&](auto b, int64_t j, int64_t left) {{ const vf x = load(b, in + j, left); "
             f"store(b, out + j, {body}, left); }});\n  return 0;\n}}\n"
         )
     )
-    name = f"functions{len(list(folder.iterdir()))}"  # a loaded library must not be written over
-    path, _ = toolchain.compile_shared(text, tunables={}, workdir=str(folder), name=name)
     out = torch.empty_like(x, dtype=to)
     pointers = (ctypes.c_void_p * 2)(x.data_ptr(), out.data_ptr())
-    assert ctypes.CDLL(str(path)).accelopt_kernel(pointers, (ctypes.c_int64 * 1)(x.numel()), ctypes.c_int64(1)) == 0
+    assert built(text, folder)(pointers, (ctypes.c_int64 * 1)(x.numel()), ctypes.c_int64(1)) == 0
     return out
+
+
+def built(text: str, folder: Path) -> Callable[..., int]:
+    """The entry point of a kernel."""
+    name = f"functions{len(list(folder.iterdir()))}"  # a loaded library must not be written over
+    path, _ = toolchain.compile_shared(text, tunables={}, workdir=str(folder), name=name)
+    kernel: Callable[..., int] = ctypes.CDLL(str(path)).accelopt_kernel
+    return kernel
 
 
 def ulps(got: Tensor, exact: Tensor) -> float:
@@ -143,3 +149,22 @@ def test_every_16_bit_number_survives_widening_and_rounding(dtype: torch.dtype, 
 def test_halves_are_rounded_to_the_even_neighbour(dtype: torch.dtype, level: str, tmp_path: Path) -> None:
     x = torch.randn(10_001, generator=torch.Generator().manual_seed(0)) * 100
     assert torch.equal(computed("x", set(), x, tmp_path, to=dtype), x.to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_part_of_a_vector_is_read_and_written_and_nothing_past_it(dtype: torch.dtype, level: str, tmp_path: Path) -> None:
+    """Of every length, the whole one included, as at the edge of a tile."""
+    name = STORED[dtype]
+    text = prelude(set()) + (
+        'extern "C" int accelopt_kernel(void* const* t, const int64_t* sizes, int64_t) {\n'
+        f"  put_some(({name}*)t[1], some((const {name}*)t[0], sizes[0]), sizes[0]);\n  return VEC;\n}}\n"
+    )
+    kernel = built(text, tmp_path)
+    x, width = torch.arange(1.0, 33.0).to(dtype), 4
+    for left in range(17):
+        out = torch.zeros_like(x)
+        if left <= width:
+            pointers = (ctypes.c_void_p * 2)(x.data_ptr(), out.data_ptr())
+            width = kernel(pointers, (ctypes.c_int64 * 1)(left), ctypes.c_int64(1))
+            torch.testing.assert_close(out, torch.where(torch.arange(32) < left, x, 0.0), rtol=0, atol=0)
+    assert width in (4, 8, 16)

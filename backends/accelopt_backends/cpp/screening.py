@@ -50,7 +50,7 @@ _BUILTINS = re.compile(
     r"|isinf_sign|isfinite|isnormal|signbitf?|fpclassify|isgreater\w*|isless\w*|isunordered|(?:popcount|clz|ctz|ffs|clrsb|parity)l{0,2}"
     r"|bswap(?:16|32|64|128)|(?:s|u)?(?:add|sub|mul)l{0,2}_overflow|rotate(?:left|right)\d+|(?:elementwise|reduce)_\w+|nontemporal_\w+"
     r"|ia32_(?:add|sub|mul|div|max|min|sqrt|r?sqrt14|rsqrt|rcp|scalef|getexp|getmant|rndscale|round|reduce|range|fixupimm|fma|vf"
-    r"|cvt|vcvt|vec_|load|store|movnt|mov|shuf|unpck|blend|select|perm|vperm|gather|scatter|expand|compress|and|or|xor|ktest|kortest"
+    r"|cvt|vcvt|vec_|load|store|maskload|maskstore|movnt|mov|shuf|unpck|blend|select|perm|vperm|gather|scatter|expand|compress|and|or|xor|ktest|kortest"
     r"|cmp|ucmp|com|ucom|ext|insert|broadcast|vbroadcast|align|valign|dbpsad|mpsad|vpdp|dp|h(?:add|sub)|lddqu|alternate|conflict"
     r"|vp(?!trap)|p(?!ause|twrite|config))\w*"
     r"|neon_\w+"
