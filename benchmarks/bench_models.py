@@ -156,9 +156,10 @@ def main() -> None:
     if unknown:
         parser.error(f"no such workload: {', '.join(sorted(unknown))}; there are: {', '.join(NAMES)}")
     found: dict[str, Any] = {}
-    around, before = harness.environment(), harness.of_today("models", quick=arguments.quick)
-    alike = all(around[name] == before.get("environment", {}).get(name) for name in ("device", "threads", "versions", "compiler"))
-    kept = {name: row for name, row in before.get("workloads", {}).items() if alike and name not in arguments.only.split(",")}
+    around, name = harness.environment(), f"models-{harness.device_name()}"
+    before = harness.of_today(name, quick=arguments.quick)
+    alike = all(around[fact] == before.get("environment", {}).get(fact) for fact in ("device", "threads", "versions", "compiler"))
+    kept = {model: row for model, row in before.get("workloads", {}).items() if alike and model not in arguments.only.split(",")}
     with tempfile.TemporaryDirectory(prefix="accelopt-models-") as scratch:
         store = arguments.store or os.path.join(scratch, "store")
         for workload in arguments.only.split(","):
@@ -166,7 +167,7 @@ def main() -> None:
             found[workload] = answer | {"commit": around["commit"]}
             show(workload, found[workload])
             # An interrupted run keeps these.
-            path = harness.write_result("models", {"workloads": kept | found}, quick=arguments.quick)
+            path = harness.write_result(name, {"workloads": kept | found}, quick=arguments.quick)
     ratios = [w["measure"]["over_inductor"] for w in found.values() if "failed" not in w]
     summary = {"over_inductor_geomean": harness.geomean(ratios), "over_inductor_worst": min(ratios, default=None)}
     harness.finish("models", {**summary, "failed": [n for n, w in found.items() if "failed" in w], "results": str(path)})

@@ -1,11 +1,11 @@
 """Regions: ours, Inductor, Inductor with max-autotune and eager on over 40 functions that models are made of.
 
     python -m benchmarks.bench_regions --quick
-    python -m benchmarks.bench_regions --threads 1,2 --budget-s 30        every case, into results/regions-<threads>t.json
+    python -m benchmarks.bench_regions --threads 1,2 --budget-s 30        every case, a file a device and thread count
     python -m benchmarks.bench_regions --resume --only 'softmax|norm'     what is missing of these
     python -m benchmarks.bench_regions --recheck                          adopted kernels again, in fresh processes
     python -m benchmarks.bench_regions --aa 40                            one kernel against itself, by the same rule
-    python -m benchmarks.bench_regions --level avx2                       as on a processor without AVX-512: regions-1t-avx2.json
+    python -m benchmarks.bench_regions --level avx2                       as on a processor without AVX-512
     python -m benchmarks.bench_regions --survey                           regions and seeds, without tuning
 
 The result file is written after each case; Ctrl-C keeps what there is.
@@ -68,7 +68,7 @@ class Suite:
         self.chosen, self.threads = chosen, threads
         kind = "regions-quick" if chosen.quick else "regions"
         level = "" if chosen.level == "native" else f"-{chosen.level}"
-        self.path: Path = chosen.out / f"{kind}-{threads}t{level}.json"
+        self.path: Path = chosen.out / f"{kind}-{threads}t{level}-{harness.device_name()}.json"
         continued = (chosen.resume or chosen.recheck or chosen.aa) and self.path.exists()
         self.data: dict[str, Any] = json.loads(self.path.read_text()) if continued else {"cases": {}}
         kept = self.data.get("settings", {}).get("cache_dir")

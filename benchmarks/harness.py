@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -107,6 +108,12 @@ def _cpu_model() -> str:
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def device_name() -> str:
+    """This device as a part of a file's name, for results that are kept of each: "amd-epyc"."""
+    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", " ", _cpu_model().lower())
+    return "-".join(re.findall(r"[a-z0-9]+", plain)) or "unknown"
 
 
 def environment() -> dict[str, Any]:

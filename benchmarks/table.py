@@ -25,6 +25,13 @@ def newest(name: str, directory: Path = RESULTS) -> dict[str, Any] | None:
     return loaded
 
 
+def of_each_device(name: str, directory: Path = RESULTS) -> list[dict[str, Any]]:
+    """The last full result of a benchmark on each device."""
+    stems = {path.stem[: -len("-2026-01-01")] for path in directory.glob(f"{name}-[a-z]*.json")}
+    found = (newest(stem, directory) for stem in sorted(stems) if not stem.startswith(f"{name}-quick"))
+    return [result for result in found if result is not None]
+
+
 def where(result: Mapping[str, Any]) -> str:
     """One line: what a result was measured on."""
     e = result["environment"]
@@ -95,10 +102,14 @@ def _family_cells(row: Mapping[str, Any] | None) -> list[str]:
 
 
 def region_results(directory: Path) -> list[dict[str, Any]]:
-    """The region suite's full results, fewest threads first; they are one file per thread count and instruction level."""
+    """The region suite's full results, fewest threads first; they are one file per device, thread count and level."""
     found = [json.loads(path.read_text()) for path in sorted(directory.glob("regions-[0-9]*t*.json"))]
     measured = [result for result in found if result.get("summary", {}).get("cases")]
-    return sorted(measured, key=lambda result: (_level(result) != "native", int(result["environment"]["threads"])))
+    return sorted(measured, key=lambda result: (_level(result) != "native", _order(result)))
+
+
+def _order(result: Mapping[str, Any]) -> tuple[int, str]:
+    return int(result["environment"]["threads"]), str(result["environment"]["device"])
 
 
 def _level(result: Mapping[str, Any]) -> str:
@@ -155,10 +166,11 @@ def render(directory: Path = RESULTS) -> str:
     """All tables for which there are results."""
     parts = [
         show(result)
-        for name, show in (("models", models), ("transcripts", agents), ("startup", startup), ("device-kernels", device_kernels))
+        for name, show in (("transcripts", agents), ("startup", startup), ("device-kernels", device_kernels))
         if (result := newest(name, directory)) is not None
     ]
-    parts[1:1] = [regions(result) for result in region_results(directory)]
+    parts[0:0] = [regions(result) for result in region_results(directory)]
+    parts[0:0] = [models(result) for result in of_each_device("models", directory)]
     return "\n\n".join(parts) or "No results have been recorded yet."
 
 

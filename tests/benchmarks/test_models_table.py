@@ -19,7 +19,7 @@ def test_each_model_is_shown_with_the_commit_that_it_was_measured_at(tmp_path: P
         "environment": around,
         "workloads": {"bert": row("old"), "t5": row("new"), "cnn": {"failed": "tune", "commit": "new"}},
     }
-    (tmp_path / "models-2026-01-01.json").write_text(json.dumps(found))
+    (tmp_path / "models-amd-epyc-2026-01-01.json").write_text(json.dumps(found))
     lines = table.render(tmp_path).splitlines()
     assert [line.split(" | ")[-1] for line in lines if line.startswith(("| bert", "| t5"))] == ["old |", "new |"]
     assert sum("failed" in line for line in lines) == 1
@@ -30,3 +30,18 @@ def test_a_later_run_of_the_day_finds_what_an_earlier_one_wrote(tmp_path: Path) 
     harness.write_result("models", {"workloads": {"bert": row("old")}}, quick=False, directory=tmp_path)
     assert {"bert"} == set(harness.of_today("models", quick=False, directory=tmp_path)["workloads"])
     assert {} == harness.of_today("models", quick=True, directory=tmp_path)
+
+
+def test_results_of_two_devices_stand_beside_each_other(tmp_path: Path) -> None:
+    """The newest of each; none of a quick run."""
+    around = {"versions": {"torch": "2"}, "compiler": "g++", "commit": "new", "threads": 2}
+    for device, name, date in (
+        ("Old", "a", "2026-01-01"),
+        ("A", "a", "2026-01-02"),
+        ("B", "b", "2026-01-01"),
+        ("Q", "quick-a", "2026-01-02"),
+    ):
+        found = {"environment": {**around, "device": device, "date": date}, "workloads": {"bert": row("new")}}
+        (tmp_path / f"models-{name}-{date}.json").write_text(json.dumps(found))
+    titles = [line for line in table.render(tmp_path).splitlines() if line.startswith("Whole models")]
+    assert ["A,", "B,"] == [title.split("(")[1].split()[0] for title in titles]
