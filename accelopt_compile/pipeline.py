@@ -206,7 +206,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     weighed = unknown and tuning and on_device and not bench.attached
     kept_s = reserve_s((s for s in sites if decided.worthwhile(s)), budget_s) if weighed else 0.0
     budget = Budget(seconds=budget_s - kept_s, clock=time.monotonic)
-    if tuning and len(unknown) > 1 and on_device:
+    if tuning and len(unknown) > 1 and on_device and budget.remaining_s > 0:
         _prepare(unknown, bench, budget)
     while unknown and tuning and decided.searched < bench.settings.max_regions:
         site, seconds = _hottest(unknown, budget.remaining_s)
