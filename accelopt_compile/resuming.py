@@ -78,7 +78,7 @@ def fleeting(store: Store, workload: str, target: str, about: Mapping[str, Any])
     events, continued = events_of(store, workload, target, about)
     return Place(
         log=events,
-        save=lambda state: store.save_progress(workload, target, state.to_json()),
+        save=_saving(lambda state: store.save_progress(workload, target, state)),
         end=lambda _: store.clear_progress(workload, target),
         resume=state_of(store, workload, target) if continued else None,
     )
@@ -98,12 +98,24 @@ def kept(store: Store, about: Mapping[str, Any]) -> Iterator[Place]:
         events.append(_BEGUN)  # what lies between the last event and this one was no time of the search
         yield Place(
             log=events,
-            save=lambda state: run.save_state(state.to_json()),
+            save=_saving(run.save_state),
             end=run.finish,
             resume=_checked(run.load_state) if whole else None,
             calls=run.calls_path,
             run=run,
         )
+
+
+def _saving(write: Callable[[dict[str, Any]], object]) -> Callable[[SearchState], None]:
+    """Saves a state by `write`. One that is too large to be kept must not end a search that works."""
+
+    def save(state: SearchState) -> None:
+        try:
+            write(state.to_json())
+        except InvalidRecord as failure:
+            log.warning("the state of a search is not kept (%s); if it is interrupted, it starts anew", failure)
+
+    return save
 
 
 def events_of(store: Store, workload_digest: str, target: str, about: Mapping[str, Any]) -> tuple[Log, bool]:

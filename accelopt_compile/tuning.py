@@ -24,7 +24,7 @@ from accelopt_compile.records import Accepted, Binding, Candidate, Record, Workl
 from accelopt_compile.resuming import Place, Watched, fleeting, kept
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
-from accelopt_compile.search.memory import Memory
+from accelopt_compile.search.memory import Memory, most_promising
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
 from accelopt_compile.wording import operators, plural, said_once
 
@@ -186,6 +186,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
     from accelopt_compile.evaluate.evaluate import open_evaluator
 
     store, seed = bench.store, bench.settings.seed
+    prior = store.experiences(bench.backend.name)
     with (
         tempfile.TemporaryDirectory(prefix="accelopt-search-") as workdir,
         open_evaluator(
@@ -197,7 +198,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             proposer=authors.proposer,
             companion=authors.companion,
             evaluator=evaluator,
-            memory=Memory(prior=store.experiences(bench.backend.name)),
+            memory=Memory(prior=most_promising(task, prior) if authors.kind == "builtin" else prior),
             budget=budget,
             rng=random.Random(f"{seed} {task.workload.digest}"),
             clock=time.monotonic,

@@ -61,8 +61,15 @@ class Memory:
         it for a prompt."""
         if not task.settings.use_prior:
             return self._recent[::-1]
-        ranked = sorted(((promise(task, e), -i, e) for i, e in enumerate(self.prior)), key=lambda r: (-r[0], -r[1]))
-        return (*self._recent[::-1], *(e for weight, _, e in ranked[:PRIOR_SHOWN] if weight > 0))
+        return (*self._recent[::-1], *most_promising(task, self.prior))
+
+
+def most_promising(task: SearchTask, prior: Sequence[Experience]) -> tuple[Experience, ...]:
+    """What the built-in proposer recalls of earlier runs, by `promise`, at most `PRIOR_SHOWN`; ties go to the first. All that
+    such a search has to hold and to save: each experience has two kernels in it, and a store has thousands."""
+    promises = [promise(task, e) for e in prior]
+    ranked = sorted((i for i, weight in enumerate(promises) if weight > 0), key=lambda i: -promises[i])
+    return tuple(prior[i] for i in ranked[:PRIOR_SHOWN])
 
 
 def similarity(task: SearchTask, experience: Experience) -> float:

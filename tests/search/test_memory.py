@@ -9,7 +9,7 @@ from accelopt_compile.records import Plan, sha256_text
 from accelopt_compile.search import Memory, SearchSettings, TeachingPair
 from accelopt_compile.search.builtin.planner import plan_steps
 from accelopt_compile.search.builtin.summarizer import lesson_of
-from accelopt_compile.search.memory import known_tunables, proven_configurations, similarity, winner_experience
+from accelopt_compile.search.memory import known_tunables, most_promising, proven_configurations, similarity, winner_experience
 from accelopt_compile.search.simulated import simulated_task
 from accelopt_compile.search.state import experience_from, experience_json
 from tests.search.worlds import World, candidate, experience
@@ -48,6 +48,15 @@ def test_nearer_work_is_recalled_first() -> None:
     assert (strange, arch, family, own) == tuple(sorted((arch, own, strange, family), key=lambda e: similarity(TASK, e)))
     elsewhere = replace(experience(), backend="other")
     assert (own, family, arch, strange) == Memory(prior=[arch, strange, elsewhere, family, own]).recall(TASK)
+
+
+def test_a_search_holds_of_a_large_memory_what_it_recalls() -> None:
+    """The rest makes no difference to it, and is not saved with its state."""
+    family = [experience(1.1 + i / 1000, lesson=str(i)) for i in range(500)]
+    prior = [*family, *(experience(family="matmul", lesson=str(i)) for i in range(500))]
+    held = most_promising(TASK, prior)
+    assert [str(i) for i in range(499, 435, -1)] == [e.lesson for e in held]
+    assert Memory(prior=prior).recall(TASK) == Memory(prior=held).recall(TASK) == held
 
 
 def test_families_of_one_element_type_are_nearer_than_strangers() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.events import Log
-from accelopt_compile.resuming import events_of, state_of
+from accelopt_compile.resuming import events_of, fleeting, state_of
+from tests.search.worlds import World, experience
 
 WORKLOAD, TARGET = "ab" * 32, "cpp-x86_64"
 ABOUT: dict[str, Any] = {"environment": {"threads": "1"}, "settings": {"rounds": 3}}
@@ -69,6 +71,19 @@ def test_unusable_root_keeps_events_in_memory(tmp_path: Path) -> None:
     log.append("verdict", key="a")
     assert not continued
     assert ["verdict"] == kinds(log)
+
+
+def test_a_state_too_large_to_keep_ends_no_search(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said, and what was saved before stays."""
+    store, world = Store.open(tmp_path), World()
+    world.run()
+    state = world.states[-1]
+    save = fleeting(store, WORKLOAD, TARGET, {}).save
+    save(state)
+    before = state_of(store, WORKLOAD, TARGET)
+    save(replace(state, prior=tuple(experience(slow="x" * 100_000, fast=str(i)) for i in range(100))))
+    assert "the state of a search is not kept" in caplog.text
+    assert before == state_of(store, WORKLOAD, TARGET) is not None
 
 
 def test_search_that_ended_leaves_nothing(tmp_path: Path) -> None:
