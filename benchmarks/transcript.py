@@ -67,7 +67,7 @@ class FrozenBackend(CppBackend):
         guide = self._frozen["guide"]
         return Guide(**{**guide, "fences": tuple(guide["fences"]), "machine": tuple(guide["machine"])})
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
         return Roofline(**self._frozen["roofline"])
 
 

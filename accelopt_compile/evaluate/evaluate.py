@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from accelopt_backends.base import Backend, Ready
+from accelopt_backends.base import Backend, Ready, Roofline
 from accelopt_backends.registry import address_of
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.builds import Builds
@@ -187,13 +187,17 @@ class Evaluator:
         touched = sum(bytes_of(s, self.binding) for s in (*self.workload.inputs, *self.workload.output_specs))
         if touched < 4 * _last_level_cache_bytes():
             return None
-        roofline = self._backend.roofline(self.workload, self.binding, self.threads)
-        if timing.kernel_us >= 0.9e6 * roofline.seconds:
+        measured = (self._backend.roofline(self.workload, self.binding, self.threads, fresh=fresh) for fresh in (False, True))
+        return too_fast(timing, measured)
+
+
+def too_fast(timing: Timing, rooflines: Iterable[Roofline]) -> Rejected | None:
+    """A kernel that is faster than every roofline. The next one is asked for only where the one before is broken."""
+    for least in rooflines:
+        if timing.kernel_us >= 0.9e6 * least.seconds:
             return None
-        reason = (
-            f"{timing.kernel_us:.0f} us is less than the device needs ({1e6 * roofline.seconds:.0f} us, {roofline.bound} bound)"
-        )
-        return Rejected(stage=Stage.CHEAT, reason=reason)
+    device = f"{1e6 * least.seconds:.0f} us, {least.bound} bound"
+    return Rejected(stage=Stage.CHEAT, reason=f"{timing.kernel_us:.0f} us is less than the device needs ({device})")
 
 
 @contextlib.contextmanager

@@ -166,7 +166,7 @@ class SimulatedBackend:
     def load(self, artifact: Artifact) -> Kernel:
         raise OSError("a simulated kernel cannot be loaded")
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
         return Roofline(seconds=self.roofline_us * 1e-6, bound="memory")
 
     def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:

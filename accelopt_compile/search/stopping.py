@@ -12,7 +12,8 @@ from accelopt_compile.search.trials import Duplicate, Trials
 from accelopt_compile.wording import is_or_are, plural
 
 _ROOFLINE_BROKEN = 1.05
-"""A kernel faster than the roofline by more than this says that the roofline is no bound here, so nothing stops for it."""
+"""A kernel or baseline faster than the roofline by more than this says that the roofline is no bound here, so nothing stops
+for it."""
 
 _NO_CHANCE = 0.97
 """A quick timing whose interval ends below this share of the baseline is not worth a full evaluation."""
@@ -24,10 +25,10 @@ def stop_reason(
     """Why no further round should start, as what may follow "the search stopped because", or None.
     `roofline_us` is the device's least time for the workload, 0 if unknown. An estimate says neither that a kernel is at the
     roofline (it was made from it) nor that there is no hope."""
-    share = (
-        0.0 if settings.estimated else roofline_us / best.verdict.timing.kernel_us if best.verdict.timing.kernel_us > 0 else 0.0
-    )
-    if settings.stop_at_roofline is not None and settings.stop_at_roofline <= share <= _ROOFLINE_BROKEN:
+    share = 0.0 if settings.estimated else _share(roofline_us, best.verdict.timing.kernel_us)
+    baseline_us = min(best.verdict.timing.baselines_us.values(), default=0.0)
+    holds = max(share, _share(roofline_us, baseline_us)) <= _ROOFLINE_BROKEN
+    if settings.stop_at_roofline is not None and settings.stop_at_roofline <= share and holds:
         return f"the best kernel reaches {share:.0%} of the roofline"
     if spent is not None:
         return spent
@@ -43,6 +44,10 @@ def stop_reason(
     if settings.patience and flat_rounds >= settings.patience:
         return f"{plural(flat_rounds, 'round')} brought no improvement"
     return None
+
+
+def _share(roofline_us: float, taken_us: float) -> float:
+    return roofline_us / taken_us if taken_us > 0 else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -158,8 +158,10 @@ class Backend(Protocol):
     def load(self, artifact: Artifact) -> Kernel:
         """Load a built kernel into this process. Raises OSError when the file cannot be loaded."""
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
-        """Bytes moved once over measured bandwidth, against flops over measured peak."""
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
+        """Bytes moved once over measured bandwidth, against flops over measured peak. `fresh` measures the device again first
+        and goes by the better figures: asked for before a kernel is called too fast, as the first ones may have been taken
+        beside other work."""
 
     def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
         """Seconds that the built kernel would take on the target's device. Asked for on rung "simulated" alone; always called

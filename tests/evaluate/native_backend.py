@@ -68,7 +68,7 @@ class NativeBackend:
     def load(self, artifact: Artifact) -> NativeKernel:
         return NativeKernel(artifact.path)
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
         return Roofline(seconds=1e-9, bound="memory")
 
     def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import random
 
+from accelopt_backends.base import Roofline
+from accelopt_compile.evaluate.evaluate import too_fast
 from accelopt_compile.evaluate.timing import FULL, QUICK, LocalRig, Protocol, bootstrap, decide, measure, noise, repeats, wins
-from accelopt_compile.records import Timing
+from accelopt_compile.records import Rejected, Stage, Timing
 
 
 class World:
@@ -114,3 +116,23 @@ def test_winning_needs_the_low_end() -> None:
     common = {"kernel_us": 1.0, "baselines_us": {"eager": 2.0}, "blocks": 12, "threads": 1}
     assert not wins(Timing(speedup=1.5, low=1.01, high=2.0, **common))  # type: ignore[arg-type]
     assert wins(Timing(speedup=1.5, low=1.2, high=2.0, **common))  # type: ignore[arg-type]
+
+
+def test_a_kernel_is_too_fast_only_where_the_device_measured_again_says_so_too() -> None:
+    """Figures that were taken beside other work are too low: an honest kernel beats them, and the second ones clear it."""
+    low, right, asked = Roofline(seconds=100e-6, bound="memory"), Roofline(seconds=50e-6, bound="memory"), []
+
+    def verdict(kernel_us: float) -> Rejected | None:
+        asked.clear()
+        timing = Timing(
+            kernel_us=kernel_us, baselines_us={"eager": 200.0}, speedup=200 / kernel_us, low=1.1, high=9.0, blocks=9, threads=1
+        )
+        return too_fast(timing, (asked.append(one) or one for one in (low, right)))  # type: ignore[func-returns-value]
+
+    assert verdict(95.0) is None
+    assert [low] == asked
+    assert verdict(60.0) is None
+    assert [low, right] == asked
+    cheat = verdict(20.0)
+    assert cheat is not None
+    assert (Stage.CHEAT, "20 us is less than the device needs (50 us, memory bound)") == (cheat.stage, cheat.reason)

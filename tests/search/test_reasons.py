@@ -70,6 +70,20 @@ def test_every_reason_to_stop_is_a_clause() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kernel_us", "baseline_us", "stops"),
+    [(100.0, 200.0, True), (90.0, 200.0, False), (100.0, 80.0, False), (200.0, 300.0, False)],
+    ids=["at the roofline", "beyond it", "the baseline is beyond it", "far from it"],
+)
+def test_a_search_stops_at_a_roofline_that_nothing_broke(kernel_us: float, baseline_us: float, stops: bool) -> None:
+    """A least time that the kernel or its baseline is below was measured wrongly, and is no reason to stop."""
+    best = World().run().candidates[0]
+    timing = replace(best.verdict.timing, kernel_us=kernel_us, baselines_us={"eager": baseline_us})
+    at = replace(best, verdict=replace(best.verdict, timing=timing))
+    reason = stop_reason(SearchSettings(rounds=9), best=at, roofline_us=100.0, rounds_done=0, flat_rounds=0, spent=None)
+    assert stops == (reason == "the best kernel reaches 100% of the roofline"), reason
+
+
+@pytest.mark.parametrize(
     ("reason", "once"),
     [
         ("a: a: b", "a: b"),

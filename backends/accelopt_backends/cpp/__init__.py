@@ -77,10 +77,10 @@ class CppBackend(Generated):
         call.function = function  # type: ignore[attr-defined]
         return call
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
         from accelopt_backends.cpp.roofline import roofline
 
-        return roofline(workload, binding, threads)
+        return roofline(workload, binding, threads, fresh=fresh)
 
     def estimate(self, artifact: Artifact, workload: Workload, binding: Binding) -> float:
         """Never asked for: there is no processor here but the one that kernels run on."""

@@ -113,7 +113,7 @@ class ReferenceBackend:
 
         return load_text(Path(artifact.path).read_text())
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
         """One byte a picosecond: no reference kernel is ever too fast."""
         elements = 1
         for spec in (*workload.inputs, *workload.output_specs):

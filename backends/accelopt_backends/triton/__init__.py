@@ -85,7 +85,7 @@ class TritonBackend(Generated):
 
         return interpreter.load(artifact)
 
-    def roofline(self, workload: Workload, binding: Binding, threads: int) -> Roofline:
+    def roofline(self, workload: Workload, binding: Binding, threads: int, *, fresh: bool = False) -> Roofline:
         from accelopt_backends.triton.roofline import roofline
 
         return roofline(workload, binding, self.target)
