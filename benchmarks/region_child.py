@@ -89,6 +89,7 @@ def measured(case: Case, job: Job) -> dict[str, Any]:
         "over": {name: ratio.to_json() for name, ratio in ratios.items()},
         "noise": taken.ratio("inductor", AGAIN).to_json(),
         "blocks": len(taken.blocks),
+        "budget_s": job["budget_s"],
         "adopted": sum(r["outcome"] in ("HIT", "TUNED") for r in said["regions"]),
         "roofline_us": roofline_us and round(roofline_us, 2),
         "roofline_share": roofline_us and round(roofline_us / ours_us, 3),
