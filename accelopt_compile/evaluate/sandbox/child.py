@@ -38,7 +38,7 @@ def enter(request: Mapping[str, Any], descriptors: list[int], baselines: Any = N
         case "referee":
             # Its tensors are large and short-lived: without huge pages a third of its time went into page faults. Not for a
             # runner, which times what the user's process will do.
-            os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+            os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
             limit(limits)
             serve(Channel(channel), _referee(request, arena[0]))
         case "builder":

@@ -59,10 +59,10 @@ def grammar(workload: Workload) -> Mapping[str, tuple[str, ...]]:
     attention."""
     problem = _problem(workload)
     chosen = dict(GRAMMAR)
-    if problem.dim >= 128 and _may_be_tiles(problem):  # rows that lie pages apart push each other out of the caches
-        chosen["keys"] = ("copied", "in_place")
     if not problem.unit_kv:
         chosen["keys"] = ("copied",)
+    elif problem.dim >= 128 and _may_be_tiles(problem):  # rows that lie pages apart push each other out of the caches
+        chosen["keys"] = ("copied", "in_place")
     if not _may_be_rows(problem):
         del chosen["softmax"], chosen["decode"]
     return chosen

@@ -66,7 +66,7 @@ class Peaks:
         return self.bandwidths[-1][1]
 
 
-_FALLBACK = Peaks(bandwidths=tuple((size, 100e9 if size < 16 << 20 else 20e9) for size in SIZES), flops=100e9)
+_FALLBACK = Peaks(bandwidths=((SIZES[0], 100e9), (SIZES[-1], 20e9)), flops=100e9)
 
 
 _seen: list[Peaks] = []
