@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ import typer
 
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption
 from accelopt_compile.cli.regions import show_regions
-from accelopt_compile.errors import AccelOptError
+from accelopt_compile.errors import AccelOptError, UsageError
 from accelopt_compile.wording import plural
 
 ALLOWED_ERROR = 1e-4
@@ -37,10 +38,9 @@ def demo(
 
     Examples: accelopt demo   |   accelopt demo --layers 8 --budget-s 120   |   accelopt demo --json
     """
-    from accelopt_compile.cli.demo_model import build
-
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    build(layers=1, tokens=1)  # fails here, in words, where transformers is missing
+    if importlib.util.find_spec("transformers") is None:  # found out without the seconds that importing it takes
+        raise UsageError("the demo's model needs transformers; pip install transformers")
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="accelopt-demo-") as inductor_cache:
         found = child(out, "compare", layers, tokens, budget_s, inductor_cache)

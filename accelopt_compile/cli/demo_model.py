@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelopt_compile.errors import UsageError
-
 
 def build(*, layers: int = 4, tokens: int = 128, seed: int = 0) -> tuple[Any, tuple[Any, ...]]:
-    """(module, inputs): token ids [1, tokens] to the last position's logits [1, 2048]. UsageError without transformers."""
+    """(module, inputs): token ids [1, tokens] to the last position's logits [1, 2048]. Needs transformers."""
     import torch
-
-    try:
-        from transformers import LlamaConfig, LlamaForCausalLM
-    except ImportError as failure:
-        raise UsageError(f"the demo's model needs transformers ({failure}); pip install transformers") from failure
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     class Prefill(torch.nn.Module):
         def __init__(self, config: LlamaConfig) -> None:

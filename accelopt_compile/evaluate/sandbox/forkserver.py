@@ -12,6 +12,7 @@ import threading
 
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.sandbox.forks import Forker
+from accelopt_compile.evaluate.sandbox.headers import lend_headers
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder, child_environment
 
 _lock = threading.Lock()
@@ -24,11 +25,11 @@ class ForkServer:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-fork-")
+        folder = baselines_folder()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "accelopt_compile.evaluate.sandbox.zygote", str(theirs.fileno())],
-                # Inductor keeps its precompiled header (8 s to build) under the temporary folder it meets at import.
-                env=child_environment(self._scratch.name, self._scratch.name) | {"TMPDIR": baselines_folder()},
+                env=child_environment(self._scratch.name, self._scratch.name) | {"TMPDIR": folder} | lend_headers(folder),
                 cwd=self._scratch.name,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
