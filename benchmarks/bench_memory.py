@@ -1,6 +1,6 @@
 """Does experience make the next search shorter? Candidates to 95 % of the final speed, with and without a memory.
 
-`python -m benchmarks.bench_memory [--quick] [--only 'norm|decode'] [--effort quick] [--seeds 5] [--simulated]`
+`python -m benchmarks.bench_memory [--quick] [--only 'norm|decode'] [--effort quick] [--seeds 5] [--table FILE] [--simulated]`
 
 The workloads are the regions of the region suite's cases, those of few enough elements. For every seed each workload is
 searched with an empty memory, and then again with the experiences of ten others (drawn by the seed). What is compared is
@@ -15,6 +15,7 @@ evaluation would rank near ties the same way.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import statistics
@@ -23,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from accelopt_backends.base import Backend, Missing
@@ -31,6 +33,7 @@ from accelopt_compile.records import Accepted, Experience, Verdict, Workload
 from accelopt_compile.search import Budget, Memory, SearchResult, SearchSettings, SearchTask, search
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import Landscape, SimulatedEvaluator, simulated_task
+from accelopt_compile.search.state import verdict_from, verdict_json
 from accelopt_compile.search.trials import Effort, Evaluator, Kernel, trial_key
 from benchmarks.harness import finish, write_result
 
@@ -55,20 +58,41 @@ class Case:
     opened: Opened
 
 
+class Table:
+    """Verdicts by workload and kernel. With a `path` they are kept in that file, a JSON line each: an interrupted run goes on,
+    and two versions of the search are compared on one table. Of one machine and one generator of kernels only."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._known: dict[tuple[str, str], Verdict] = {}
+        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+            row = json.loads(line)
+            self._known[row["workload"], row["kernel"]] = verdict_from(row["verdict"])
+
+    def get(self, workload: str, kernel: str) -> Verdict | None:
+        return self._known.get((workload, kernel))
+
+    def add(self, workload: str, kernel: str, verdict: Verdict) -> Verdict:
+        self._known[workload, kernel] = verdict
+        if self._path is not None:
+            with self._path.open("a") as file:
+                print(json.dumps({"workload": workload, "kernel": kernel, "verdict": verdict_json(verdict)}), file=file)
+        return verdict
+
+
 class Measured:
     """The landscape of one workload as far as it was asked for: each kernel's verdict, the same in every search. Its
     evaluator is opened for the first kernel that is new, and kept until `close`."""
 
-    def __init__(self, case: Case) -> None:
-        self._case, self._known, self._stack = case, {}, ExitStack()  # type: tuple[Case, dict[str, Verdict], ExitStack]
+    def __init__(self, case: Case, table: Table) -> None:
+        self._case, self._table, self._stack = case, table, ExitStack()
         self._evaluator: Evaluator | None = None
 
     def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
+        workload = self._case.task.workload.digest
         for kernel in candidates:
             key = trial_key(*kernel)
-            if key not in self._known:
-                self._known[key] = self._median(kernel)
-            yield self._known[key]
+            yield self._table.get(workload, key) or self._table.add(workload, key, self._median(kernel))
 
     def close(self) -> None:
         self._stack.close()
@@ -106,9 +130,9 @@ def reaches(result: SearchResult, speed: float) -> int:
     return next((i + 1 for i, s in enumerate(found) if s >= speed), len(found) + 1)
 
 
-def compare(cases: Sequence[Case], seeds: Sequence[int]) -> list[dict[str, Any]]:
+def compare(cases: Sequence[Case], seeds: Sequence[int], table: Table) -> list[dict[str, Any]]:
     """Every workload and seed without memory, then with ten others' experiences; a row each."""
-    landscapes = {case.name: Measured(case) for case in cases}
+    landscapes = {case.name: Measured(case, table) for case in cases}
     cold: dict[tuple[str, int], SearchResult] = {}
     for case in cases:
         for seed in seeds:
@@ -232,12 +256,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--effort", default="quick", help="preset of the search")
     parser.add_argument("--seeds", type=int, default=5, help="searches of a workload on either side")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--table", type=Path, help="file of measured kernels to read, and to add new ones to")
     parser.add_argument("--simulated", action="store_true", help="the simulated world instead of the C++ backend")
     given = parser.parse_args(arguments)
     settings = SearchSettings.preset(given.effort)
     cases = simulated_cases(16, settings) if given.simulated else cpp_cases(settings, given.threads, given.only)
     cases = cases[:6] if given.quick else cases
-    rows = compare(cases, range(2 if given.quick else given.seeds))
+    rows = compare(cases, range(2 if given.quick else given.seeds), Table(given.table))
     told = summary(rows)
     if not given.simulated:
         write_result("memory", {"rows": rows, "summary": told, "effort": given.effort}, quick=given.quick)
