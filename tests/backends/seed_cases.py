@@ -27,6 +27,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "layer norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b), ((2, 5, 37), (37,), (37,))),
     "residual and rms norm": (lambda x, y, w: (x + y, rms(x + y, w)), ((2, 5, 37), (2, 5, 37), (37,))),
     "batch norm in training": (lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, True)), ((3, 8, 5, 7), (8,), (8,))),
+    "group norm": (lambda x, w, b: F.group_norm(x, 4, w, b), ((2, 12, 5, 7), (12,), (12,))),
+    "scaled by another row's sum": (lambda x, y: y * x.sum(-1).t()[:, :, None], ((9, 9, 37), (9, 9, 21))),
     "first row of a layer norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b)[:, 0] * 2, ((3, 5, 37), (37,), (37,))),
     "pooled batch norm": (
         lambda x, y, w, b: F.relu(F.batch_norm(x, None, None, w, b, True) + y).mean((2, 3)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ def test_a_seed_is_right_in_half_precision(name: str, dtype: torch.dtype, tmp_pa
     assert [""] * max(1, len(faults)) == faults
 
 
-@pytest.mark.parametrize("name", ["softmax", "layer norm", "transpose"])
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "group norm", "transpose"])
 def test_every_structural_choice_gives_a_right_kernel(name: str, tmp_path: Path) -> None:
     """What the mutation grammar offers computes the same function."""
     function, shapes = CASES[name]
@@ -52,6 +52,16 @@ def test_every_structural_choice_gives_a_right_kernel(name: str, tmp_path: Path)
         found[values] = fault(BACKEND.render(workload, structure), workload, binding, tmp_path)
     assert len(found) > 1
     assert dict.fromkeys(found, "") == found
+
+
+@pytest.mark.parametrize(("name", "follows"), [("group norm", True), ("scaled by another row's sum", False)])
+def test_what_needs_one_row_s_results_follows_that_row(name: str, follows: bool) -> None:
+    """While the caches hold the row; what reads other rows' results waits for all of them."""
+    function, shapes = CASES[name]
+    ((workload, _),) = regions_of(function, *(R(s) for s in shapes))
+    assert follows == ("nests" in BACKEND.grammar(workload))
+    assert (1 if follows else 2) == BACKEND.seed(workload).text.count("parallel(n, items")
+    assert 2 == BACKEND.render(workload, {"nests": "apart"} if follows else {}).text.count("parallel(n, items")
 
 
 def test_tunables_do_not_change_the_result(tmp_path: Path) -> None:
@@ -126,6 +136,15 @@ def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path:
     deviation = variance.sqrt()
     assert float(((outputs[0] - variance) / variance).abs().max()) < 1e-5
     assert float(((outputs[1] - mean) / torch.maximum(mean.abs(), deviation / 200)).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "look_up", [lambda t, i: F.embedding(i, t) * 2, lambda t, i: t[i].softmax(-1)], ids=["embedding", "index"]
+)
+def test_rows_of_a_table_of_any_size(look_up: Callable[..., torch.Tensor], tmp_path: Path) -> None:
+    ((workload, binding),) = regions_of(look_up, R(300, 21), torch.randint(0, 300, (2, 7)))
+    assert 300 in binding.values()
+    assert "" == fault(BACKEND.seed(workload), workload, binding, tmp_path)
 
 
 def test_a_position_found_at_run_time_passes_through_a_slice_and_a_reshape(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ class NestWriter:
         self.stages: list[tuple[str, Affine]] = []
         self.streams: dict[str, str] = {}
         """Pointers into inputs that move from row to row, with their step."""
+        self.kept: list[tuple[Val, Affine]] = []
+        """Results of earlier nests that this one reads, and where in their array."""
 
     # ------------------------------------------------------------ names, levels
 
@@ -282,7 +284,9 @@ class NestWriter:
             raise Unsupported("a reduction used before its nest")
         if not any(val.dims) and self.done[val] == "red":
             return Ex(f"red{val.id}", val.lane, "row")
-        return self.load(f"kept{val.id}", SCALAR_STORED[val.lane], flattened(index, val.shape), val.lane)
+        form = flattened(index, val.shape)
+        self.kept.append((val, self.merge(form)))
+        return self.load(f"kept{val.id}", SCALAR_STORED[val.lane], form, val.lane)
 
     def _scan(self, val: Val, index: Index) -> Ex:
         along = running(val, index)

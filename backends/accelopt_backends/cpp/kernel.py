@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from accelopt_backends.cpp.expressions import STORED, closure, prelude
-from accelopt_backends.cpp.nest_text import Choices, write_nest
+from accelopt_backends.cpp.nest_text import Choices, NestText, join, write_nest
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
@@ -28,6 +28,7 @@ GRAMMAR: dict[str, tuple[str, ...]] = {
     "keep": ("heavy", "none", "all"),
     "stores": ("cached", "streamed"),
     "loads": ("tiled", "strided"),
+    "nests": ("together", "apart"),
 }
 
 
@@ -35,18 +36,15 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
     graph = Graph(workload, moments=structure.get("moments", "shifted"), products="sums")
     nests = schedule(graph)
-    choices = Choices(
-        keep=structure.get("keep", "heavy"), stores=structure.get("stores", "cached"), loads=structure.get("loads", "tiled")
-    )
+    choices = Choices(**{name: structure[name] for name in ("keep", "stores", "loads", "nests") if name in structure})
     done: dict[Val, str] = {}
-    sections: set[str] = set()
-    body: list[str] = []
+    texts: list[NestText] = []
     for number, nest in enumerate(nests):
-        lines, needed = write_nest(graph, nest, number, choices, done, _exports(nests, number))
-        sections |= needed
-        body += lines
+        texts.append(write_nest(graph, nest, number, choices, done, _exports(nests, number)))
         done.update(dict.fromkeys(nest.reductions, "kept"))
         done.update(dict.fromkeys(nest.accumulations, "red"))
+    body = join(texts, together=choices.nests == "together")
+    sections = {section for text in texts for section in text.w.sections}
     used = _used_tunables("\n".join(body))
     if graph.summed and "PREFETCH" in used:
         used["PREFETCH"] = STREAMED_PREFETCH

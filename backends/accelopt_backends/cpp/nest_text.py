@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape
@@ -38,51 +38,64 @@ ON_STACK = 4096
 
 @dataclass(frozen=True)
 class Choices:
-    """Structural choices that reach a nest: which values a row buffer keeps, and how outputs are stored."""
+    """Structural choices that reach a nest: which values a row buffer keeps, how outputs are stored, and whether
+    what is computed with a row's results waits for all rows."""
 
     keep: str = "heavy"
     stores: str = "cached"
     loads: str = "tiled"
+    nests: str = "together"
 
 
-def write_nest(
-    graph: Graph, nest: Nest, number: int, choices: Choices, done: Mapping[Val, str], exports: set[Val]
-) -> tuple[list[str], set[str]]:
-    """(lines, prelude sections) of one nest."""
+def write_nest(graph: Graph, nest: Nest, number: int, choices: Choices, done: Mapping[Val, str], exports: set[Val]) -> NestText:
+    """One nest, written."""
     shape = Shape()
 
-    def run() -> tuple[NestWriter, list[str]]:
+    def run() -> NestText:
         while True:
-            writer = NestWriter(graph, nest, number, shape, done)
+            text = NestText(NestWriter(graph, nest, number, shape, done), choices, exports)
             try:
-                return writer, NestText(writer, choices, exports).lines()
+                text.write()
+                return text
             except NeedsSegments as cut:
                 if shape.merges or not set(cut.cuts) - shape.cuts:
                     raise Unsupported("a concatenation inside a merged loop") from None
                 shape.cuts |= set(cut.cuts)
 
-    writer, lines = run()
-    while (pair := mergeable(writer)) is not None and not (shape.cuts and nest.vector in pair):
+    text = run()
+    while (pair := mergeable(text.w)) is not None and not (shape.cuts and nest.vector in pair):
         shape.merges.append(pair)
-        writer, lines = run()
-    if writer.across and choices.loads == "tiled" and NestText(writer, choices, exports).blocked:
-        shape.tile = max(writer.across, key=lambda atom: writer.across[atom])
-        writer, lines = run()
+        text = run()
+    if text.w.across and choices.loads == "tiled" and text.blocked:
+        shape.tile = max(text.w.across, key=lambda atom: text.w.across[atom])
+        text = run()
     if choices.keep != "none":
         shape.buffered = {
             key
-            for key, passes in writer.seen.items()
+            for key, passes in text.w.seen.items()
             if len(passes) > 1
             and graph.vals[key[0]].lane == "f"
-            and (writer.heavy[key] or choices.keep == "all")
+            and (text.w.heavy[key] or choices.keep == "all")
             and (choices.keep != "all" or graph.vals[key[0]].kind != "input" or graph.vals[key[0]].dtype != "f32")
         }
         while shape.buffered:
-            writer, lines = run()
-            if writer.loaded == shape.buffered:
+            text = run()
+            if text.w.loaded == shape.buffered:
                 break
-            shape.buffered = set(writer.loaded)
-    return lines, writer.sections
+            shape.buffered = set(text.w.loaded)
+    return text
+
+
+def join(texts: Sequence[NestText], *, together: bool) -> list[str]:
+    """The lines of all nests. `together`: what is computed with a row's results follows that row, which the caches still hold."""
+    lines: list[str] = []
+    at = 0
+    while at < len(texts):
+        text, following = texts[at], texts[at + 1 : at + 2]
+        inside = following[0].inside(text) if together and following else []
+        lines += text.frame(inside)
+        at += 2 if inside else 1
+    return lines
 
 
 class NestText:
@@ -102,13 +115,13 @@ class NestText:
             writer.par += writer.row[:-1]
             writer.row = writer.row[-1:]
 
-    def lines(self) -> list[str]:
-        w, nest = self.w, self.nest
+    def write(self) -> None:
+        """The text of a row, in `w.lines["row"]`."""
+        nest = self.nest
         self.passes = 1 + max([*self.levels.values(), *(self.pass_of(r) for r in nest.roots)], default=0)
         for p in range(self.passes):
             self.write_pass(p)
         self.row_roots()
-        return self.frame(w.lines["row"])
 
     def pass_of(self, root: Val | Store) -> int:
         return pass_of(self.nest, root, self.levels)
@@ -421,14 +434,10 @@ class NestText:
 
     # ------------------------------------------------------------ the frame around rows
 
-    def frame(self, rows: list[str]) -> list[str]:
-        w, _nest = self.w, self.nest
-        count = ONE
-        for a in w.par:
-            count = count * w.sizes[a]
-        length = ONE
-        for a in w.row:
-            length = length * w.sizes[a]
+    def frame(self, inside: Sequence[str] = ()) -> list[str]:
+        """The whole nest. `inside`: what follows on each of its rows, as `inside` of the next nest gives it."""
+        w = self.w
+        count, length = self.product(w.par), self.product(w.row)
         out = [f"// nest {w.number + 1}: {count.c()} rows of {length.c()}" + (", in blocks" if self.blocked else ""), "{"]
         vector = w.sizes[w.row[-1]] if w.row else ONE
         if w.shape.tile:
@@ -438,7 +447,8 @@ class NestText:
             out.append(f"  const int64_t items = {others} * nu * nv;")
             out.append("  const int64_t n = slices(threads, items, 1 + GRAIN / (TILE * TILE));")
         elif self.blocked:
-            out.append(f"  const int64_t blocks = ({vector.c()} + BLOCK - 1) / BLOCK, items = ({count.c()}) * blocks;")
+            out.append(f"  {self.blocks()}")
+            out.append(f"  const int64_t items = ({count.c()}) * blocks;")
             out.append(
                 f"  const int64_t n = slices(threads, items, 1 + GRAIN / ({vector.c()} < BLOCK ? 1 + {vector.c()} : BLOCK));"
             )
@@ -454,12 +464,48 @@ class NestText:
             else:
                 out.append(f"    Scratch<float> {name}_({length.c()} + VEC); float* const {name} = {name}_.data;")
         out.append("    for (int64_t r = begin; r < end; ++r) {")
-        out += ["      " + line for line in [*self.decode(), *rows]]
+        out += ["      " + line for line in [*self.decode(), *w.lines["row"], *inside]]
         out += ["    }", "  });"]
         out += ["  " + line for line in self.combine()]
         out.append("}")
         hoisted = [*self.kept_arrays(), *self.results()]
         return hoisted + out
+
+    def blocks(self) -> str:
+        return f"const int64_t blocks = ({self.w.sizes[self.w.row[-1]].c()} + BLOCK - 1) / BLOCK;"
+
+    def product(self, atoms: Iterable[str]) -> Mono:
+        size = ONE
+        for atom in atoms:
+            size = size * self.w.sizes[atom]
+        return size
+
+    def inside(self, outer: NestText) -> list[str]:
+        """This nest's rows that read results of one row `r` of `outer` alone, as lines that follow that row. Empty where this
+        nest has to wait for all of `outer`: where the two differ in their outer loops, a result is read by another row, or
+        outputs lie over inputs."""
+        w, rows = self.w, outer.product(outer.w.par)
+        if not self.blocked or outer.blocked or w.shape.tile or w.graph.workload.aliases or rows.is_one:
+            return []
+        if self.nest.accumulations or outer.nest.accumulations:
+            return []
+        leading = next((n for n in range(len(w.par) + 1) if self.product(w.par[:n]) == rows), 0)
+        row = flattened([Affine({atom: ONE}) for atom in w.par[:leading]], [w.sizes[atom] for atom in w.par[:leading]])
+        read = [form for value, form in w.kept if value in outer.nest.reductions]
+        if not (leading and read) or any(form != row for form in read):
+            return []
+        each = f"({self.product(w.par[leading:]).c()}) * blocks"
+        rows_text = ["    " + line for line in [*self.decode(), *w.lines["row"]]]
+        return [
+            f"// nest {w.number + 1}: the rows that belong to this one",
+            "{",
+            f"  {self.blocks()}",
+            f"  for (int64_t next = r * ({each}); next < (r + 1) * ({each}); ++next) {{",
+            "    const int64_t r = next;",
+            *rows_text,
+            "  }",
+            "}",
+        ]
 
     def decode(self) -> list[str]:
         w = self.w
@@ -519,4 +565,4 @@ class NestText:
         return out
 
 
-__all__ = ["Choices", "atoms_of", "write_nest"]
+__all__ = ["Choices", "atoms_of", "join", "write_nest"]
