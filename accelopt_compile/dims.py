@@ -2,8 +2,9 @@
 
 Operators relate dimensions: pointwise calls make broadcast dimensions equal, reductions keep the others, a reshape splits
 or joins groups. A class is pinned to its number when a kernel would be built around it: the innermost dimension of an
-input (unless it is an outer dimension elsewhere), dimensions that are reduced, sliced, joined, indexed or scanned over,
-and those that no input shows. Sizes that are symbolic in the graph are never pinned.
+input (unless it is an outer dimension elsewhere), dimensions that are reduced, sliced, joined or scanned over, and those
+that no input shows. How many rows a table has from which an index chooses is free. Sizes that are symbolic in the graph
+are never pinned.
 """
 
 from __future__ import annotations

@@ -123,9 +123,10 @@ def _select(dims: Dims, term: Term) -> None:
 
 
 def _embedding(dims: Dims, term: Term) -> None:
+    """Rows of a table, of which there may be any number: one kernel serves all vocabularies, and is proven on a small one (a
+    table of 32000 rows of 2048 made a proof take 85 s, more than any budget)."""
     weight, indices = term.args[:2]
     y = Out(term)
-    dims.pin((weight, 0))
     dims.unify((weight, 1), (y, len(y.shape) - 1))
     _keep(dims, indices, y, ((d, d) for d in range(len(indices.shape))))
 
@@ -148,7 +149,8 @@ def _gather(dims: Dims, term: Term) -> None:
 
 
 def _index(dims: Dims, term: Term) -> None:
-    """x[i, j, :]: indices side by side broadcast to one group of dimensions; with gaps between them all is pinned."""
+    """x[i, j, :]: indices side by side broadcast to one group of dimensions; with gaps between them all is pinned. A single
+    one looks up rows of a table, of which there may be any number."""
     x, indices = term.args[:2]
     y = Out(term)
     used = [d for d, i in enumerate(indices) if i is not None]
@@ -159,7 +161,8 @@ def _index(dims: Dims, term: Term) -> None:
                 dims.pin((out, d))
         return
     for d in used:
-        dims.pin((x, d))
+        if len(used) > 1:
+            dims.pin((x, d))
         for k in range(len(indices[d].shape)):
             a, b = (indices[d], k), (y, used[0] + rank - len(indices[d].shape) + k)
             if dims.hint_of(a) == 1 and dims.hint_of(b) != 1:

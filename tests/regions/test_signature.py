@@ -200,6 +200,15 @@ def test_static_and_dynamic_compilation_share_a_digest() -> None:
     assert all(not isinstance(s.size, int) for s in signed.symbol_exprs)
 
 
+@pytest.mark.parametrize("look_up", [lambda t, i: F.embedding(i, t) * 2, lambda t, i: t[i] * 2], ids=["embedding", "index"])
+def test_the_number_of_rows_of_a_table_is_a_symbol(look_up: Callable[..., Any]) -> None:
+    """Kernels are proven on tables of a few rows, and serve every vocabulary."""
+    few, many = (only(graph_of(look_up, torch.randn(rows, 64), torch.arange(7))) for rows in (50, 32000))
+    assert few.workload.digest == many.workload.digest
+    assert {50, 7} == set(few.binding.values())
+    assert_holds(few)
+
+
 def test_sizes_that_the_graph_calls_equal_are_one_symbol_where_a_size_is_computed() -> None:
     """With dynamic shapes, a 6 x 6 x 6 tensor has one symbol for three dimensions; joining along one must not mix them up."""
     for dim in range(3):
