@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
+from accelopt_backends.loops.nans import told_by_a_sum
 from accelopt_backends.loops.nests import Nest, Store, atoms_of, reduced_atoms, scans_of
 from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
 from accelopt_backends.loops.pull import NeedsSegments, Segment, canonical, flattened
@@ -282,7 +283,7 @@ class NestText:
             return
         if (kind, lane) not in INIT:
             raise Unsupported(f"{kind} of this type")
-        if kind in ("max", "min") and lane == "f":
+        if self.tells_nan(red):
             say(f"vi top{n}[UNROLL] = {{}};")
         say(f"{VECTOR[lane]} acc{n}[UNROLL]; for (int u = 0; u < UNROLL; ++u) acc{n}[u] = all({INIT[kind, lane]});")
 
@@ -306,7 +307,9 @@ class NestText:
         neutral = INIT[kind, red.args[0].lane]
         if kind in ("max", "min") and red.args[0].lane == "f":
             say(f"const vf y{n} = whole(b, {name}, left, {neutral});")
-            say(f"acc{n}[u] = {'above' if kind == 'max' else 'below'}(y{n}, acc{n}[u]); top{n}[u] = top(y{n}, top{n}[u]);")
+            say(f"acc{n}[u] = {'above' if kind == 'max' else 'below'}(y{n}, acc{n}[u]);")
+            if self.tells_nan(red):
+                say(f"top{n}[u] = top(y{n}, top{n}[u]);")
             return
         text = COMBINE[kind].format(f"acc{n}[u]", f"whole(b, {name}, left, {neutral})")
         say(f"acc{n}[u] = {text};")
@@ -317,8 +320,16 @@ class NestText:
             return f"index_of<{'true' if kind == 'argmax' else 'false'}>(best{n}, at{n})"
         if kind == "sum":
             return f"sum(total(acc{n}))"
-        folded = f"{FOLD[kind]}(joined(acc{n}, [](auto x, auto y) {{ return {COMBINE[kind].format('x', 'y')}; }}))"
-        return f"unless_nan({folded}, top{n})" if kind in ("max", "min") and red.args[0].lane == "f" else folded
+        if kind in ("max", "min") and red.args[0].lane == "f":
+            folded = f"{'highest' if kind == 'max' else 'lowest'}(acc{n})"
+            return f"unless_nan({folded}, top{n})" if self.tells_nan(red) else folded
+        return f"{FOLD[kind]}(joined(acc{n}, [](auto x, auto y) {{ return {COMBINE[kind].format('x', 'y')}; }}))"
+
+    def tells_nan(self, red: Val) -> bool:
+        """Whether it is an extreme that is NaN where one of its operands is."""
+        if red.data[0] not in ("max", "min") or red.args[0].lane != "f":
+            return False
+        return red not in self.nest.reductions or not told_by_a_sum(self.nest, red, self.exports)
 
     def finish(self, red: Val) -> None:
         say = self.w.lines["row"].append
