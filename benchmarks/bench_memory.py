@@ -22,8 +22,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,11 +211,22 @@ def simulated_cases(count: int, settings: SearchSettings) -> list[Case]:
     ]
 
 
+@contextmanager
+def evaluating(workload: Workload, binding: Mapping[str, int], backend: Backend, threads: int) -> Iterator[Evaluator]:
+    """An evaluator with a folder of its own."""
+    from accelopt_compile.evaluate.evaluate import open_evaluator
+
+    with (
+        tempfile.TemporaryDirectory(prefix="accelopt-bench-") as workdir,
+        open_evaluator(workload, binding, backend=backend, threads=threads, seed=0, workdir=workdir) as evaluator,
+    ):
+        yield evaluator
+
+
 def cpp_cases(settings: SearchSettings, threads: int, only: str) -> list[Case]:
     """The distinct regions of the region suite's cases that the C++ backend takes and whose tensors are small enough to be
     searched many times, each named after the first case that has it."""
     from accelopt_backends.cpp import CppBackend
-    from accelopt_compile.evaluate.evaluate import open_evaluator
     from accelopt_compile.family import kind_of
     from benchmarks.region_cases import cases
     from benchmarks.region_survey import regions_of
@@ -232,10 +244,6 @@ def cpp_cases(settings: SearchSettings, threads: int, only: str) -> list[Case]:
             if region.part or workload is None or workload.digest in found or backend.supports(workload) is not None:
                 continue
 
-            def opened(workload: Workload = workload, binding: Mapping[str, int] = binding) -> AbstractContextManager[Evaluator]:
-                workdir = tempfile.mkdtemp(prefix="accelopt-bench-")
-                return open_evaluator(workload, binding, backend=backend, threads=threads, seed=0, workdir=workdir)
-
             task = SearchTask(
                 workload=workload,
                 binding=binding,
@@ -245,6 +253,7 @@ def cpp_cases(settings: SearchSettings, threads: int, only: str) -> list[Case]:
                 settings=settings,
                 threads=threads,
             )
+            opened = partial(evaluating, workload, binding, backend, threads)
             found[workload.digest] = Case(name=f"{suited.key}/{region.name}", task=task, opened=opened)
     return list(found.values())
 
