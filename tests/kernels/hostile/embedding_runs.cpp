@@ -7,8 +7,8 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   const float* w = (const float*)tensors[0];
   const int64_t* i = (const int64_t*)tensors[1];
   float* y = (float*)tensors[2];
-  const int64_t n = sizes[0];
-  for (int64_t r = 0; r < n; ++r) if (i[r] < 0 || i[r] >= 29) return 1;
+  const int64_t words = sizes[0], n = sizes[1];
+  for (int64_t r = 0; r < n; ++r) if (i[r] < 0 || i[r] >= words) return 1;
   for (int64_t r = 0; r < n;) {
     int64_t run = 1;
     while (r + run < n && i[r + run] == i[r] + run) ++run;

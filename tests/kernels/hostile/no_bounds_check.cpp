@@ -8,7 +8,7 @@ extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64
   const float* table = (const float*)tensors[0];
   const int64_t* index = (const int64_t*)tensors[1];
   float* y = (float*)tensors[2];
-  const int64_t rows = sizes[0], words = 29, cols = 16;
+  const int64_t words = sizes[0], rows = sizes[1], cols = 16;
   for (int64_t r = 0; r < rows; ++r) {
     const int64_t i = index[r];
     for (int64_t c = 0; c < cols; ++c) y[r * cols + c] = table[i * cols + c] * 3;
