@@ -127,8 +127,23 @@ def _embedding(dims: Dims, term: Term) -> None:
     table of 32000 rows of 2048 made a proof take 85 s, more than any budget)."""
     weight, indices = term.args[:2]
     y = Out(term)
+    if not _given(indices):
+        dims.pin((weight, 0))
     dims.unify((weight, 1), (y, len(y.shape) - 1))
     _keep(dims, indices, y, ((d, d) for d in range(len(indices.shape))))
+
+
+_MOVES = ("view", "unsqueeze", "squeeze", "expand", "slice", "select", "permute", "clone", "alias", "convert_element_type")
+
+
+def _given(positions: Out) -> bool:
+    """Whether positions are an input's, whose range is known for a table of any size; computed ones (an argmin over as many
+    columns as the table has rows) may be right for this size alone."""
+    while positions.term.op != INPUT:
+        if positions.term.op.split(".")[1] not in _MOVES:
+            return False
+        positions = positions.term.args[0]
+    return True
 
 
 def _gather(dims: Dims, term: Term) -> None:
@@ -161,7 +176,7 @@ def _index(dims: Dims, term: Term) -> None:
                 dims.pin((out, d))
         return
     for d in used:
-        if len(used) > 1:
+        if len(used) > 1 or not _given(indices[d]):
             dims.pin((x, d))
         for k in range(len(indices[d].shape)):
             a, b = (indices[d], k), (y, used[0] + rank - len(indices[d].shape) + k)

@@ -93,7 +93,10 @@ class Answers:
         """The answer, or why the case can prove nothing."""
         if case not in self._kept:
             with torch.no_grad(), one_thread():
-                self._kept[case] = self._compute(case, probes)
+                try:
+                    self._kept[case] = self._compute(case, probes)
+                except IndexError as refused:  # a position that is computed, in float64 or a probe another one than in eager
+                    self._kept[case] = f"a position outside its table: {refused}"[:200]
         self._kept.move_to_end(case)
         total = 0
         for kept in reversed(self._kept):

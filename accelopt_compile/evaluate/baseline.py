@@ -21,12 +21,17 @@ from torch.fx import GraphModule
 from accelopt_compile.evaluate.devices import Device
 from accelopt_compile.evaluate.placing import lowerable, placed
 from accelopt_compile.evaluate.reference import DTYPES, reference_module
+from accelopt_compile.evaluate.sandbox.headers import drop_headers
 from accelopt_compile.records import Binding, Workload
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 
 _TORN = re.compile(r"(/\S+\.so): (?:file too short|invalid ELF header)")
 """What the loader says of a library whose compiler was killed. Inductor takes it for compiled and never makes it again."""
+
+
+_TORN_HEADER = re.compile(r"while reading precompiled header|cannot read \S+\.gch")
+"""What GCC says of a precompiled header that was cut short."""
 
 
 class Baselines:
@@ -74,7 +79,8 @@ class Baselines:
 
     def _compile_once(self) -> Run:
         """Compile, unless another child is at it: then take what it leaves in Inductor's cache. A library that a killed
-        child left torn is made again; without that, every later search of this region would have eager alone to beat."""
+        child left torn is made again, and so is a precompiled header; without that, every later search of this region would
+        have eager alone to beat."""
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
         folder = Path(cache_dir()).resolve()
@@ -84,9 +90,10 @@ class Baselines:
                 return self._compile()
             except Exception as failure:
                 torn = _TORN.search(str(failure))
-                if torn is None or not Path(torn[1]).resolve().is_relative_to(folder):
+                if torn is not None and Path(torn[1]).resolve().is_relative_to(folder):
+                    Path(torn[1]).unlink(missing_ok=True)
+                elif not (_TORN_HEADER.search(str(failure)) and drop_headers(folder)):
                     raise
-                Path(torn[1]).unlink(missing_ok=True)
                 return self._compile()
 
     def _compile(self) -> Run:

@@ -322,19 +322,20 @@ SMALL = 13
 
 
 def bindings_to_try(workload: Workload, binding: Mapping[str, int]) -> list[dict[str, int]]:
-    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, the first doubled and fourfold (a record serves
-    sizes up to that far from its own)."""
+    """Other sizes a kernel must be right at: all 1, one 0, each + 1, primes, and doubled and fourfold (a record serves sizes up
+    to that far from its own) the first, and the first of an output: the first may be how many rows a table has."""
     names = workload.symbols
     if not names:
         return []
+    shown = " ".join(str(d) for spec in workload.output_specs for d in spec.shape)
+    grown = dict.fromkeys([names[0], *[n for n in names if re.search(rf"\b{n}\b", shown)][:1]])
     tried = [
         {n: min(binding[n], SMALL) for n in names},
         dict.fromkeys(names, 1),
-        {**{n: min(binding[n], 7) for n in names}, names[0]: 0},
+        *({**{n: min(binding[n], 7) for n in names}, name: 0} for name in grown),
         {n: binding[n] + 1 for n in names},
         {n: 13 + 18 * k for k, n in enumerate(names)},
-        {**dict(binding), names[0]: 2 * binding[names[0]]},
-        {**dict(binding), names[0]: 4 * binding[names[0]]},
+        *({**dict(binding), name: times * binding[name]} for name in grown for times in (2, 4)),
     ]
     unique = [dict(t) for t in {tuple(sorted(t.items())): t for t in tried}.values()]
     return [t for t in unique if t != dict(binding)]

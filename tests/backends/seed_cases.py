@@ -21,6 +21,12 @@ def rotary(q: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tenso
     return q * cos + turned * sin
 
 
+def by_sums_in_another_order(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of the second result are those of the first, counted along the other dimension."""
+    e = x - x.mean(-1, keepdim=True)
+    return e, (e * e).transpose(0, 1).sum(-1)[..., None] * w
+
+
 CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "softmax": (lambda x: torch.softmax(x, -1), ((5, 37),)),
     "softmax over an outer dimension": (lambda x: torch.softmax(x, 1), ((3, 17, 21),)),
@@ -29,6 +35,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "batch norm in training": (lambda x, w, b: F.relu(F.batch_norm(x, None, None, w, b, True)), ((3, 8, 5, 7), (8,), (8,))),
     "group norm": (lambda x, w, b: F.group_norm(x, 4, w, b), ((2, 12, 5, 7), (12,), (12,))),
     "scaled by another row's sum": (lambda x, y: y * x.sum(-1).t()[:, :, None], ((9, 9, 37), (9, 9, 21))),
+    "scaled by sums in another order": (by_sums_in_another_order, ((3, 5, 37), (5, 3, 41))),
     "first row of a layer norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b)[:, 0] * 2, ((3, 5, 37), (37,), (37,))),
     "pooled batch norm": (
         lambda x, y, w, b: F.relu(F.batch_norm(x, None, None, w, b, True) + y).mean((2, 3)),

@@ -56,7 +56,7 @@ CAPTURED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "column_sum": (lambda x: (x * 2).sum(0), lambda: (R(ROWS),)),
     "cumsum": (lambda x: x.cumsum(-1) * 2, lambda: (R(50, 83),)),
     "topk": (lambda x: torch.topk(x, 5), lambda: (R(50, 137),)),
-    "embedding": (lambda w, i: F.embedding(i, w) * 3.0, lambda: (R(29, 16), torch.randint(0, 29, (50,)))),  # w i; sizes: words, positions
+    "embedding": (lambda w, i: F.embedding(i, w) * 3.0, lambda: (R(29, 16), torch.randint(0, 29, (50,)))),  # w i
     "masked_softmax": (lambda x, m: torch.softmax(x.masked_fill(m, -INF), -1), lambda: (R(ROWS), R(ROWS) > 0)),  # m x
     "causal_softmax": (causal, lambda: (R(7, 23, 23),)),
     "argmax": (lambda x: x.argmax(-1), lambda: (R(ROWS),)),

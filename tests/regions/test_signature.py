@@ -209,6 +209,12 @@ def test_the_number_of_rows_of_a_table_is_a_symbol(look_up: Callable[..., Any]) 
     assert_holds(few)
 
 
+def test_the_number_of_rows_that_computed_positions_choose_from_is_none() -> None:
+    """A codebook of as many rows as there were columns: with fewer the positions would lie outside."""
+    signed = only(graph_of(lambda t, x: F.embedding(x.argmin(-1), t) * 2, torch.randn(30, 64), torch.randn(400, 30)))
+    assert 30 not in signed.binding.values()
+
+
 def test_sizes_that_the_graph_calls_equal_are_one_symbol_where_a_size_is_computed() -> None:
     """With dynamic shapes, a 6 x 6 x 6 tensor has one symbol for three dimensions; joining along one must not mix them up."""
     for dim in range(3):

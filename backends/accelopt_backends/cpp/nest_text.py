@@ -94,7 +94,7 @@ def join(texts: Sequence[NestText], *, together: bool) -> list[str]:
     while at < len(texts):
         text, following = texts[at], texts[at + 1 : at + 2]
         inside = following[0].inside(text) if together and following else []
-        lines += text.frame(inside)
+        lines += text.frame(inside, following[0].product([*following[0].w.par, *following[0].w.row]) if inside else None)
         at += 2 if inside else 1
     return lines
 
@@ -106,6 +106,7 @@ class NestText:
         self.w, self.choices, self.exports = writer, choices, exports
         nest = self.nest = writer.nest
         self.levels = pass_levels(self.nest)
+        self.telling: dict[Val, bool] = {}
         self.blocked = not (
             self.nest.reductions
             or writer.shape.cuts
@@ -329,7 +330,9 @@ class NestText:
         """Whether it is an extreme that is NaN where one of its operands is."""
         if red.data[0] not in ("max", "min") or red.args[0].lane != "f":
             return False
-        return red not in self.nest.reductions or not told_by_a_sum(self.nest, red, self.exports)
+        if red not in self.telling:
+            self.telling[red] = red not in self.nest.reductions or not told_by_a_sum(self.nest, red, self.exports)
+        return self.telling[red]
 
     def finish(self, red: Val) -> None:
         say = self.w.lines["row"].append
@@ -343,6 +346,10 @@ class NestText:
 
     def flat_index(self, red: Val) -> str:
         return self.w.access(flattened(canonical(red.dims, self.w.graph.sizes), red.shape)).c()
+
+    def flat(self, red: Val) -> Affine:
+        """Where a row's result lies among those of all rows."""
+        return self.w.merge(flattened(canonical(red.dims, self.w.graph.sizes), red.shape))
 
     # ------------------------------------------------------------ accumulations
 
@@ -445,8 +452,9 @@ class NestText:
 
     # ------------------------------------------------------------ the frame around rows
 
-    def frame(self, inside: Sequence[str] = ()) -> list[str]:
-        """The whole nest. `inside`: what follows on each of its rows, as `inside` of the next nest gives it."""
+    def frame(self, inside: Sequence[str] = (), elements: Mono | None = None) -> list[str]:
+        """The whole nest. `inside`: what follows on each of its rows, as `inside` of the next nest gives it; `elements`: how many
+        elements that computes for all rows."""
         w = self.w
         count, length = self.product(w.par), self.product(w.row)
         out = [f"// nest {w.number + 1}: {count.c()} rows of {length.c()}" + (", in blocks" if self.blocked else ""), "{"]
@@ -465,7 +473,8 @@ class NestText:
             )
         else:
             out.append(f"  const int64_t items = {count.c()};")
-            out.append(f"  const int64_t n = slices(threads, items, 1 + GRAIN / (1 + {length.c()}));")
+            each = length.c() if elements is None else f"{length.c()} + {elements.c()} / (1 + items)"
+            out.append(f"  const int64_t n = slices(threads, items, 1 + GRAIN / (1 + {each}));")
         out += self.partials()
         out.append("  parallel(n, items, [&](int64_t begin, int64_t end, int64_t slice) {")
         for key in sorted(w.shape.buffered, key=lambda k: (k[0], str(k[1]))):
@@ -491,6 +500,10 @@ class NestText:
             size = size * self.w.sizes[atom]
         return size
 
+    def row_number(self, par: Sequence[str]) -> Affine:
+        """Which row it is, counted in the order of these loops."""
+        return flattened([Affine({atom: ONE}) for atom in par], [self.w.sizes[atom] for atom in par])
+
     def inside(self, outer: NestText) -> list[str]:
         """This nest's rows that read results of one row `r` of `outer` alone, as lines that follow that row. Empty where this
         nest has to wait for all of `outer`: where the two differ in their outer loops, a result is read by another row, or
@@ -501,9 +514,10 @@ class NestText:
         if self.nest.accumulations or outer.nest.accumulations:
             return []
         leading = next((n for n in range(len(w.par) + 1) if self.product(w.par[:n]) == rows), 0)
-        row = flattened([Affine({atom: ONE}) for atom in w.par[:leading]], [w.sizes[atom] for atom in w.par[:leading]])
-        read = [form for value, form in w.kept if value in outer.nest.reductions]
-        if not (leading and read) or any(form != row for form in read):
+        read = [(value, form) for value, form in w.kept if value in outer.nest.reductions]
+        if not (leading and read) or any(form != self.row_number(w.par[:leading]) for _, form in read):
+            return []
+        if any(outer.flat(value) != outer.row_number(outer.w.par) for value, _ in read):
             return []
         each = f"({self.product(w.par[leading:]).c()}) * blocks"
         rows_text = ["    " + line for line in [*self.decode(), *w.lines["row"]]]
