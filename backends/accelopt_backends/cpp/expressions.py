@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import lru_cache
 from importlib import resources
 
 from accelopt_backends.loops.affine import Unsupported
@@ -112,7 +114,8 @@ def point_text(op: str, args: list[str], lane: str) -> tuple[str, str, bool]:
     return text.format(*args, **extra), section, heavy
 
 
-def sections() -> dict[str, tuple[tuple[str, ...], str]]:
+@lru_cache(maxsize=1)
+def sections() -> Mapping[str, tuple[tuple[str, ...], str]]:
     """Prelude sections: name -> (sections it needs, text)."""
     text = resources.files("accelopt_backends.cpp").joinpath("prelude.cpp.txt").read_text()
     result = {}
