@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from accelopt_compile.attention import BACKWARD, FORWARD
 from accelopt_compile.family import PRODUCTS
 from accelopt_compile.nodes import is_pointwise
-from accelopt_compile.terms import INPUT, Out, Size, Term, outs_of
+from accelopt_compile.terms import INPUT, Out, Size, Term, outs_of, unviewed
 
 if TYPE_CHECKING:
     from accelopt_compile.dims import Dims
@@ -133,17 +133,12 @@ def _embedding(dims: Dims, term: Term) -> None:
     _keep(dims, indices, y, ((d, d) for d in range(len(indices.shape))))
 
 
-_MOVES = ("view", "unsqueeze", "squeeze", "expand", "slice", "select", "permute", "clone", "alias", "convert_element_type")
-
-
 def _given(positions: Out) -> bool:
     """Whether positions are an input's, whose range is known for a table of any size; computed ones (an argmin over as many
     columns as the table has rows) may be right for this size alone."""
-    while positions.term.op != INPUT:
-        if positions.term.op.split(".")[1] not in _MOVES:
-            return False
+    while (positions := unviewed(positions)).term.op.startswith("prims.convert_element_type."):
         positions = positions.term.args[0]
-    return True
+    return positions.term.op == INPUT
 
 
 def _gather(dims: Dims, term: Term) -> None:

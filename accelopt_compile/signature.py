@@ -19,7 +19,7 @@ from accelopt_compile.order import ordered
 from accelopt_compile.partition import Region
 from accelopt_compile.records import Dim, DtypeArg, Node, Ref, SymbolArg, TensorSpec, Workload
 from accelopt_compile.rewrite import size_of
-from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable
+from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable, unviewed
 from accelopt_compile.translate import Translator
 
 _HEEDED = {
@@ -27,8 +27,6 @@ _HEEDED = {
     "deterministic": ("aten.scatter", "aten.cumsum", "aten.cumprod", "aten.index_put", "aten.sort", "aten.topk"),
 }
 """Which operators heed a flag of the process."""
-_VIEWS = ("aten.reshape.", "aten.permute.", "aten.expand.", "aten.slice.", "aten.select.")
-
 
 __all__ = ["Signed", "SymbolSource", "Unsignable", "family_of", "sign", "try_sign"]
 
@@ -106,10 +104,8 @@ class _Terms:
 
     def _materialised(self, out: Out) -> Out:
         """An output that only shows an input anew is a copy of it."""
-        inner = out
-        while inner.term.op.startswith(_VIEWS):
-            inner = inner.term.args[0]
-        return self.builder.one("aten.clone.default", (out,), out.dtype, out.shape) if inner.term.op == INPUT else out
+        shown = unviewed(out).term.op == INPUT
+        return self.builder.one("aten.clone.default", (out,), out.dtype, out.shape) if shown else out
 
 
 def _single(value: Out | tuple[Out | None, ...]) -> Out:

@@ -58,6 +58,8 @@ class Out:
 
 INPUT = "input"
 
+_VIEWS = ("aten.reshape.", "aten.permute.", "aten.expand.", "aten.slice.", "aten.select.")
+
 
 class Builder:
     """Makes terms; asking twice for the same call gives the same term."""
@@ -88,6 +90,13 @@ def _key(arg: Any) -> Any:
     if isinstance(arg, float):
         return ("float", arg.hex())
     return (type(arg).__name__, arg)
+
+
+def unviewed(out: Out) -> Out:
+    """The value whose elements views show anew."""
+    while out.term.op.startswith(_VIEWS):
+        out = out.term.args[0]
+    return out
 
 
 def outs_of(term: Term) -> Iterable[Out]:

@@ -29,7 +29,6 @@ Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 _TORN = re.compile(r"(/\S+\.so): (?:file too short|invalid ELF header)")
 """What the loader says of a library whose compiler was killed. Inductor takes it for compiled and never makes it again."""
 
-
 _TORN_HEADER = re.compile(r"while reading precompiled header|cannot read \S+\.gch")
 """What GCC says of a precompiled header that was cut short."""
 
@@ -89,10 +88,7 @@ class Baselines:
             try:
                 return self._compile()
             except Exception as failure:
-                torn = _TORN.search(str(failure))
-                if torn is not None and Path(torn[1]).resolve().is_relative_to(folder):
-                    Path(torn[1]).unlink(missing_ok=True)
-                elif not (_TORN_HEADER.search(str(failure)) and drop_headers(folder)):
+                if not _dropped_what_is_torn(str(failure), folder):
                     raise
                 return self._compile()
 
@@ -100,6 +96,17 @@ class Baselines:
         module = timed_module(self._workload, self._binding, in_place=True, where=self._where)
         fakes = fake_inputs(self._workload, self._binding, self._where)
         return compiled_with_inductor(lowerable(module, fakes), fakes)
+
+
+def _dropped_what_is_torn(failure: str, folder: Path) -> bool:
+    """Whether a failure was for a file below `folder` that is cut short, which is gone now, so that compiling again may help."""
+    if _TORN_HEADER.search(failure):
+        return drop_headers(folder)
+    library = _TORN.search(failure)
+    if library is None or not Path(library[1]).resolve().is_relative_to(folder):
+        return False
+    Path(library[1]).unlink(missing_ok=True)
+    return True
 
 
 def compiled_with_inductor(module: GraphModule, fakes: list[torch.Tensor]) -> Run:

@@ -200,7 +200,14 @@ def test_static_and_dynamic_compilation_share_a_digest() -> None:
     assert all(not isinstance(s.size, int) for s in signed.symbol_exprs)
 
 
-@pytest.mark.parametrize("look_up", [lambda t, i: F.embedding(i, t) * 2, lambda t, i: t[i] * 2], ids=["embedding", "index"])
+LOOK_UPS: dict[str, Callable[..., Any]] = {
+    "embedding": lambda t, i: F.embedding(i, t) * 2,
+    "index": lambda t, i: t[i] * 2,
+    "positions of another type, in another shape": lambda t, i: F.embedding(i.to(torch.int32)[None, :].t().reshape(-1), t) * 2,
+}
+
+
+@pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
 def test_the_number_of_rows_of_a_table_is_a_symbol(look_up: Callable[..., Any]) -> None:
     """Kernels are proven on tables of a few rows, and serve every vocabulary."""
     few, many = (only(graph_of(look_up, torch.randn(rows, 64), torch.arange(7))) for rows in (50, 32000))

@@ -10,7 +10,7 @@ from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter, Shape
 from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nans import told_by_a_sum
-from accelopt_backends.loops.nests import Nest, Store, atoms_of, reduced_atoms, scans_of
+from accelopt_backends.loops.nests import Nest, Store, reduced_atoms, scans_of
 from accelopt_backends.loops.passes import mergeable, pass_levels, pass_of, row_level
 from accelopt_backends.loops.pull import NeedsSegments, Segment, canonical, flattened
 from accelopt_backends.loops.values import Graph, Val
@@ -92,9 +92,10 @@ def join(texts: Sequence[NestText], *, together: bool) -> list[str]:
     lines: list[str] = []
     at = 0
     while at < len(texts):
-        text, following = texts[at], texts[at + 1 : at + 2]
-        inside = following[0].inside(text) if together and following else []
-        lines += text.frame(inside, following[0].product([*following[0].w.par, *following[0].w.row]) if inside else None)
+        text, following = texts[at], texts[at + 1] if at + 1 < len(texts) else None
+        inside = following.inside(text) if together and following is not None else []
+        elements = following.product([*following.w.par, *following.w.row]) if inside and following is not None else None
+        lines += text.frame(inside, elements)
         at += 2 if inside else 1
     return lines
 
@@ -106,7 +107,6 @@ class NestText:
         self.w, self.choices, self.exports = writer, choices, exports
         nest = self.nest = writer.nest
         self.levels = pass_levels(self.nest)
-        self.telling: dict[Val, bool] = {}
         self.blocked = not (
             self.nest.reductions
             or writer.shape.cuts
@@ -330,9 +330,7 @@ class NestText:
         """Whether it is an extreme that is NaN where one of its operands is."""
         if red.data[0] not in ("max", "min") or red.args[0].lane != "f":
             return False
-        if red not in self.telling:
-            self.telling[red] = red not in self.nest.reductions or not told_by_a_sum(self.nest, red, self.exports)
-        return self.telling[red]
+        return red not in self.nest.reductions or not told_by_a_sum(self.nest, red, self.exports)
 
     def finish(self, red: Val) -> None:
         say = self.w.lines["row"].append
@@ -344,12 +342,12 @@ class NestText:
         if red in self.exports:
             self.w.lines["row"].append(f"put_one(kept{red.id} + {self.flat_index(red)}, red{red.id});")
 
-    def flat_index(self, red: Val) -> str:
-        return self.w.access(flattened(canonical(red.dims, self.w.graph.sizes), red.shape)).c()
-
     def flat(self, red: Val) -> Affine:
-        """Where a row's result lies among those of all rows."""
-        return self.w.merge(flattened(canonical(red.dims, self.w.graph.sizes), red.shape))
+        """Where a result lies among those of all rows."""
+        return flattened(canonical(red.dims, self.w.graph.sizes), red.shape)
+
+    def flat_index(self, red: Val) -> str:
+        return self.w.access(self.flat(red)).c()
 
     # ------------------------------------------------------------ accumulations
 
@@ -380,7 +378,7 @@ class NestText:
             raise Unsupported("an integer reduction across rows")
         w = self.w
         x = self.operand(acc)
-        form = w.access(flattened(canonical(acc.dims, w.graph.sizes), acc.shape))
+        form = w.access(self.flat(acc))
         if not form.coefficient(w.vector or "").is_one:
             raise Unsupported("a column reduction that is not contiguous")
         pointer = w.pointer(f"(part{acc.id} + slice * {self.kept_size(acc).c()})", "float", form.without(w.vector or ""), "")
@@ -517,7 +515,7 @@ class NestText:
         read = [(value, form) for value, form in w.kept if value in outer.nest.reductions]
         if not (leading and read) or any(form != self.row_number(w.par[:leading]) for _, form in read):
             return []
-        if any(outer.flat(value) != outer.row_number(outer.w.par) for value, _ in read):
+        if any(outer.w.merge(outer.flat(value)) != outer.row_number(outer.w.par) for value, _ in read):
             return []
         each = f"({self.product(w.par[leading:]).c()}) * blocks"
         rows_text = ["    " + line for line in [*self.decode(), *w.lines["row"]]]
@@ -590,4 +588,4 @@ class NestText:
         return out
 
 
-__all__ = ["Choices", "atoms_of", "join", "write_nest"]
+__all__ = ["Choices", "NestText", "join", "write_nest"]
