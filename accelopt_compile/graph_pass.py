@@ -47,7 +47,7 @@ def choice(digest: str, binding: Binding) -> Choice:
 def code_version() -> str:
     """Digest of our own source text: a rewrite made by other code is not reused."""
     root = Path(accelopt_compile.__file__).parent
-    files = sorted((*root.glob("*.py"), *(root / "launch").glob("*.py")))
+    files = sorted(f for folder in (root, root / "records", root / "launch") for f in folder.glob("*.py"))
     return sha256_text("\n".join(f"{f.name}\n{f.read_text(encoding='utf-8')}" for f in files))
 
 
