@@ -3,7 +3,7 @@
 A nest becomes: a parallel loop over rows (or blocks of one long row), inside it one sweep of the vector atom per pass.
 Statements live at the innermost level that they depend on: row, inner (inside the outer row atoms) or body (per
 vector). `NestWriter` writes a nest once for a given set of loop merges, segments and buffered values; `write_nest`
-runs it dry first to learn those.
+(dry_runs.py) runs it dry first to learn those.
 """
 
 from __future__ import annotations

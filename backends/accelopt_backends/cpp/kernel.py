@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from accelopt_backends.cpp.dry_runs import Choices, write_nest
 from accelopt_backends.cpp.expressions import STORED, closure, prelude
-from accelopt_backends.cpp.nest_text import Choices, NestText, join, write_nest
+from accelopt_backends.cpp.frame import join
+from accelopt_backends.cpp.nest_text import NestText
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule

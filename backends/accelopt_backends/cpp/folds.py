@@ -1,0 +1,195 @@
+"""What a nest folds: a reduction to one result a row, an accumulation to one of all rows.
+
+A reduction is declared before its pass, takes a step in it for each vector, and is finished after it. An accumulation has a part
+for each slice of the rows; the parts are joined when all rows are done.
+"""
+
+from __future__ import annotations
+
+from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter
+from accelopt_backends.cpp.expressions import SCALAR, VECTOR
+from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported
+from accelopt_backends.loops.nans import told_by_a_sum
+from accelopt_backends.loops.pull import canonical, flattened
+from accelopt_backends.loops.values import Val
+
+INIT = {
+    ("sum", "f"): "0.0f",
+    ("sum", "l"): "(int64_t)0",
+    ("max", "f"): "-__builtin_inff()",
+    ("min", "f"): "__builtin_inff()",
+    ("max", "l"): "(int64_t)(-0x7fffffffffffffffL - 1)",
+    ("min", "l"): "(int64_t)0x7fffffffffffffffL",
+    ("any", "b"): "false",
+}
+COMBINE = {
+    "sum": "{0} + {1}",
+    "max": "maximum({0}, {1})",
+    "min": "minimum({0}, {1})",
+    "any": "either({0}, {1})",
+}
+FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
+
+
+class Folds:
+    """The reductions and accumulations of one nest, through its writer. `exports` are the results that later nests read."""
+
+    def __init__(self, writer: NestWriter, exports: set[Val]) -> None:
+        self.w, self.nest, self.exports = writer, writer.nest, exports
+
+    # ------------------------------------------------------------ reductions
+
+    def declare(self, red: Val) -> None:
+        kind, lane, n = red.data[0], red.args[0].lane, red.id
+        say = self.w.lines["row"].append
+        if kind.startswith("arg"):
+            self.w.sections.add("argext")
+            say(f"vf best{n}[UNROLL]; vi at{n}[UNROLL];")
+            start = "-__builtin_inff()" if kind == "argmax" else "__builtin_inff()"
+            say(f"for (int u = 0; u < UNROLL; ++u) {{ best{n}[u] = all({start}); at{n}[u] = vi{{}} - 1; }}")
+            return
+        if (kind, lane) not in INIT:
+            raise Unsupported(f"{kind} of this type")
+        if self.tells_nan(red):
+            say(f"vi top{n}[UNROLL] = {{}};")
+        say(f"{VECTOR[lane]} acc{n}[UNROLL]; for (int u = 0; u < UNROLL; ++u) acc{n}[u] = all({INIT[kind, lane]});")
+
+    def operand(self, red: Val) -> Ex:
+        return self.w.value(red.args[0], canonical(red.args[0].dims, self.w.graph.sizes))
+
+    def step(self, red: Val) -> None:
+        kind, n, x = red.data[0], red.id, self.operand(red)
+        name = x.name if x.varying else f"all({x.name})"
+        say = self.w.lines["body"].append
+        if kind.startswith("arg"):
+            if len(self.w.row) > 1:
+                raise Unsupported("an index over several dimensions")
+            largest = "true" if kind == "argmax" else "false"
+            start = "-__builtin_inff()" if kind == "argmax" else "__builtin_inff()"
+            say(f"const vf y{n} = whole(b, {name}, left, {start});")
+            first = f"((at{n}[u] < 0) & (y{n} == best{n}[u]))"
+            say(f"const vi won{n} = whole(b, better<{largest}>(y{n}, best{n}[u]) | {first}, left, false);")
+            say(f"best{n}[u] = where(won{n}, y{n}, best{n}[u]); at{n}[u] = where(won{n}, lane32() + (int)k, at{n}[u]);")
+            return
+        neutral = INIT[kind, red.args[0].lane]
+        if kind in ("max", "min") and red.args[0].lane == "f":
+            say(f"const vf y{n} = whole(b, {name}, left, {neutral});")
+            say(f"acc{n}[u] = {'above' if kind == 'max' else 'below'}(y{n}, acc{n}[u]);")
+            if self.tells_nan(red):
+                say(f"top{n}[u] = top(y{n}, top{n}[u]);")
+            return
+        text = COMBINE[kind].format(f"acc{n}[u]", f"whole(b, {name}, left, {neutral})")
+        say(f"acc{n}[u] = {text};")
+
+    def folded(self, red: Val) -> str:
+        kind, n = red.data[0], red.id
+        if kind.startswith("arg"):
+            return f"index_of<{'true' if kind == 'argmax' else 'false'}>(best{n}, at{n})"
+        if kind == "sum":
+            return f"sum(total(acc{n}))"
+        if kind in ("max", "min") and red.args[0].lane == "f":
+            folded = f"{'highest' if kind == 'max' else 'lowest'}(acc{n})"
+            return f"unless_nan({folded}, top{n})" if self.tells_nan(red) else folded
+        return f"{FOLD[kind]}(joined(acc{n}, [](auto x, auto y) {{ return {COMBINE[kind].format('x', 'y')}; }}))"
+
+    def tells_nan(self, red: Val) -> bool:
+        """Whether it is an extreme that is NaN where one of its operands is."""
+        if red.data[0] not in ("max", "min") or red.args[0].lane != "f":
+            return False
+        return red not in self.nest.reductions or not told_by_a_sum(self.nest, red, self.exports)
+
+    def finish(self, red: Val) -> None:
+        say = self.w.lines["row"].append
+        say(f"const {SCALAR[red.lane]} red{red.id} = {self.folded(red)};")
+        self.keep(red)
+
+    def keep(self, red: Val) -> None:
+        """Where a later nest needs the row's result: write it down."""
+        if red in self.exports:
+            self.w.lines["row"].append(f"put_one(kept{red.id} + {self.flat_index(red)}, red{red.id});")
+
+    def flat(self, red: Val) -> Affine:
+        """Where a result lies among those of all rows."""
+        return flattened(canonical(red.dims, self.w.graph.sizes), red.shape)
+
+    def flat_index(self, red: Val) -> str:
+        return self.w.access(self.flat(red)).c()
+
+    # ------------------------------------------------------------ accumulations
+
+    def add_partial(self, acc: Val, x: Ex) -> None:
+        kind = acc.data[0]
+        if any(acc.dims):
+            slot = f"part{acc.id}[slice * {self.kept_size(acc).c()} + {self.flat_index(acc)}]"
+        else:
+            slot = f"part{acc.id}[slice * 8]"
+        self.w.lines["row"].append(f"{slot} = {COMBINE[kind].format(slot, self.partial_cast(acc, x.name))};")
+
+    def partial_type(self, acc: Val) -> str:
+        if acc.lane == "f":
+            return "double" if acc.data[0] == "sum" and not any(acc.dims) else "float"
+        return SCALAR[acc.lane]
+
+    def partial_cast(self, acc: Val, text: str) -> str:
+        return f"({self.partial_type(acc)})({text})"
+
+    def kept_size(self, acc: Val) -> Mono:
+        size = ONE
+        for s in acc.shape:
+            size = size * s
+        return size
+
+    def column_step(self, acc: Val) -> None:
+        if acc.lane != "f":
+            raise Unsupported("an integer reduction across rows")
+        w = self.w
+        x = self.operand(acc)
+        form = w.access(self.flat(acc))
+        if not form.coefficient(w.vector or "").is_one:
+            raise Unsupported("a column reduction that is not contiguous")
+        pointer = w.pointer(f"(part{acc.id} + slice * {self.kept_size(acc).c()})", "float", form.without(w.vector or ""), "")
+        name = x.name if x.varying else f"all({x.name})"
+        text = COMBINE[acc.data[0]].format(f"load(b, {pointer} + k, left)", name)
+        w.say("body", f"store(b, {pointer} + k, {text}, left);")
+
+    # ------------------------------------------------------------ around all rows
+
+    def partials(self) -> list[str]:
+        out = []
+        for acc in self.nest.accumulations:
+            size = f"n * ({self.kept_size(acc).c()})" if any(acc.dims) else "n * 8"
+            kind = self.partial_type(acc)
+            init = INIT[acc.data[0], acc.lane]
+            out.append(f"  Scratch<{kind}> part{acc.id}_({size}); {kind}* const part{acc.id} = part{acc.id}_.data;")
+            out.append(f"  for (int64_t i = 0; i < {size}; ++i) part{acc.id}[i] = {init};")
+        return out
+
+    def kept_arrays(self) -> list[str]:
+        out = []
+        for val in [*self.nest.reductions, *self.nest.accumulations]:
+            if val in self.exports and (any(val.dims) or val in self.nest.reductions):
+                kind = SCALAR_STORED[val.lane]
+                size = self.kept_size(val).c()
+                out.append(f"Scratch<{kind}> kept{val.id}_({size}); {kind}* const kept{val.id} = kept{val.id}_.data;")
+        return out
+
+    def results(self) -> list[str]:
+        return [f"{SCALAR[a.lane]} red{a.id};" for a in self.nest.accumulations if not any(a.dims)]
+
+    def combine(self) -> list[str]:
+        """Slices are joined in their order, so that the result depends on the number of threads only."""
+        out = []
+        for acc in self.nest.accumulations:
+            n, kind = acc.id, acc.data[0]
+            if any(acc.dims):
+                size = self.kept_size(acc).c()
+                join = COMBINE[kind].format("v", f"part{n}[s * ({size}) + i]")
+                out.append(
+                    f"for (int64_t i = 0; i < {size}; ++i) {{ float v = part{n}[i]; "
+                    f"for (int64_t s = 1; s < n; ++s) v = {join}; kept{n}[i] = v; }}"
+                )
+            else:
+                join = COMBINE[kind].format(f"part{n}[0]", f"part{n}[s * 8]")
+                out.append(f"for (int64_t s = 1; s < n; ++s) part{n}[0] = {join};")
+                out.append(f"red{n} = ({SCALAR[acc.lane]})part{n}[0];")
+        return out
