@@ -8,6 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BOTTOM = ("accelopt_compile.records", "accelopt_compile.errors")
+SPINE = ("accelopt_compile.pipeline", "accelopt_compile.deciding", "accelopt_compile.looking_up")
 OUR_NAMES = ("accelopt_compile", "accelopt_backends", "accelopt_cache")
 
 FORBIDDEN = {
@@ -15,20 +16,20 @@ FORBIDDEN = {
     "accelopt_compile/search": (
         "accelopt_compile.cli",
         "accelopt_compile.api",
-        "accelopt_compile.pipeline",
+        *SPINE,
         "accelopt_compile.torch_backend",
     ),
     "accelopt_compile/evaluate": (
         "accelopt_compile.cli",
         "accelopt_compile.api",
-        "accelopt_compile.pipeline",
+        *SPINE,
         "accelopt_compile.torch_backend",
         "accelopt_compile.search",
     ),
     "accelopt_compile/exchange": (
         "accelopt_compile.cli",
         "accelopt_compile.api",
-        "accelopt_compile.pipeline",
+        *SPINE,
         "accelopt_compile.search",
         "accelopt_compile.torch_backend",
     ),
@@ -38,7 +39,7 @@ FORBIDDEN = {
         "accelopt_compile.config",
         "accelopt_compile.evaluate",
         "accelopt_compile.events",
-        "accelopt_compile.pipeline",
+        *SPINE,
         "accelopt_compile.search",
         "accelopt_compile.torch_backend",
         "accelopt_backends",

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from accelopt_compile.config import Settings, settings_from
-from accelopt_compile.pipeline import Site, bench_for
+from accelopt_compile.pipeline import bench_for
 from accelopt_compile.records import KernelSource, Record, Timing
+from accelopt_compile.sites import Site, sites_of
 from accelopt_compile.tuning import Bench
 
 TIMING = Timing(
@@ -61,8 +62,6 @@ def bench(**options: Any) -> Bench:
 
 def sites_seen(model: Callable[..., Any], *inputs: Any, **compile_options: Any) -> list[Site]:
     """The regions that compiling `model` would look up."""
-    from accelopt_compile.pipeline import sites_of
-
     found: list[Site] = []
 
     def look(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:

@@ -22,7 +22,7 @@ from torch._dynamo.utils import counters
 
 import accelopt_compile
 from accelopt_backends.cpp import CppBackend
-from accelopt_compile import pipeline
+from accelopt_compile import deciding
 from accelopt_compile.launch import kernels
 from accelopt_compile.records import Workload
 
@@ -126,7 +126,7 @@ def test_a_region_that_a_backend_stumbles_over_is_a_miss_of_its_own() -> None:
         sites = planting.sites_seen(model, torch.randn(8, 8))
     place = planting.bench(mode="apply")
     planting.plant_sites(place, [s for s in sites if "amax" not in str(s.workload)])
-    decided = pipeline.decide(sites, replace(place, backend=Faulty()))
+    decided = deciding.decide(sites, replace(place, backend=Faulty()))
     outcomes = {report.outcome: report.reason for report in decided.reports}
     assert {"HIT", "MISS"} == set(outcomes)
     assert "cpp: a fault in the backend: KeyError: 'x9'" == outcomes["MISS"]

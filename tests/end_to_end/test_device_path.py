@@ -13,6 +13,8 @@ from attached_backend import AttachedCpp
 
 import accelopt_compile
 from accelopt_compile import pipeline, torch_backend, winners
+from accelopt_compile.deciding import decide
+from accelopt_compile.looking_up import Decided
 from accelopt_compile.outcomes import CompileReport
 from accelopt_compile.sites import sites_of
 
@@ -31,10 +33,10 @@ def test_kernels_are_searched_proven_timed_and_launched() -> None:
         backend=AttachedCpp(),
         attached=True,
     )
-    decided: list[pipeline.Decided] = []
+    decided: list[Decided] = []
 
     def compiled(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        found = pipeline.decide(sites_of(gm, example_inputs)[0], place)
+        found = decide(sites_of(gm, example_inputs)[0], place)
         decided.append(found)
         for winner in found.winners.values():
             winners.adopt(winner, store=place.store, backend=place.backend)
@@ -61,6 +63,6 @@ def test_a_device_s_graph_is_not_weighed_on_the_host() -> None:
     with torch.no_grad():
         sites = planting.sites_seen(model, x)
     planting.plant_sites(place, sites)
-    decided = pipeline.decide(sites, place)
+    decided = decide(sites, place)
     assert {} == pipeline._checked(sites, decided, place, {})
     assert {"HIT"} == {report.outcome for report in decided.reports}

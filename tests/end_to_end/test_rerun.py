@@ -19,8 +19,8 @@ from planting import Norm
 
 from accelopt_cache import Store
 from accelopt_compile.cli import run
-from accelopt_compile.pipeline import Site
 from accelopt_compile.records import KernelSource, Record
+from accelopt_compile.sites import Site
 from tests.cache.samples import experience
 from tests.end_to_end.test_proving import scaled
 
