@@ -8,8 +8,9 @@ the number of candidates until a kernel reaches 95 % of the speed that the searc
 seed kernel is there already nothing can be saved; such searches are counted, and left out of the shares under "to_learn".
 
 Promises: a kernel is timed three times when it is first asked for and its median stands for every later search, so that
-all searches of a workload see one landscape and luck in a single timing decides nothing. Does not promise that a full
-evaluation would rank near ties the same way.
+all searches of a workload see one landscape and luck in a single timing decides nothing. Of many medians the highest is the
+luckiest: kernels near the best are timed nine times, in rounds, and the searches done again on what that gives, until
+nothing near the best is new. Does not promise that a full evaluation would rank near ties the same way.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ TEACHERS = 10
 """Other workloads whose experiences a search with memory has."""
 TIMES = 3
 """Evaluations of a kernel, of which the median by speed counts."""
+NEAR, ENOUGH = 0.9, 9
+"""The share of the best speed from which on a kernel may really be the best, and how often such a kernel is evaluated."""
 MOST = 48
 """Candidates a search at most; searches end by themselves long before."""
 LARGEST = 4 << 20
@@ -65,20 +68,27 @@ class Table:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._known: dict[tuple[str, str], Verdict] = {}
+        self._known: dict[tuple[str, str], list[Verdict]] = {}
         for line in path.read_text().splitlines() if path is not None and path.exists() else ():
             row = json.loads(line)
-            self._known[row["workload"], row["kernel"]] = verdict_from(row["verdict"])
+            self._known.setdefault((row["workload"], row["kernel"]), []).append(verdict_from(row["verdict"]))
 
     def get(self, workload: str, kernel: str) -> Verdict | None:
-        return self._known.get((workload, kernel))
+        """The verdict of median speed; the first rejection, where there is one. None below `TIMES` of them."""
+        found = self._known.get((workload, kernel), [])
+        accepted = sorted((v for v in found if isinstance(v, Accepted)), key=lambda v: v.timing.speedup)
+        if len(accepted) < len(found):
+            return next(v for v in found if not isinstance(v, Accepted))
+        return accepted[len(accepted) // 2] if len(accepted) >= TIMES else None
 
-    def add(self, workload: str, kernel: str, verdict: Verdict) -> Verdict:
-        self._known[workload, kernel] = verdict
+    def count(self, workload: str, kernel: str) -> int:
+        return len(self._known.get((workload, kernel), []))
+
+    def add(self, workload: str, kernel: str, verdict: Verdict) -> None:
+        self._known.setdefault((workload, kernel), []).append(verdict)
         if self._path is not None:
             with self._path.open("a") as file:
                 print(json.dumps({"workload": workload, "kernel": kernel, "verdict": verdict_json(verdict)}), file=file)
-        return verdict
 
 
 class Measured:
@@ -87,38 +97,56 @@ class Measured:
 
     def __init__(self, case: Case, table: Table) -> None:
         self._case, self._table, self._stack = case, table, ExitStack()
+        self._workload = case.task.workload.digest
+        self._asked: dict[str, Kernel] = {}
         self._evaluator: Evaluator | None = None
 
     def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
-        workload = self._case.task.workload.digest
         for kernel in candidates:
             key = trial_key(*kernel)
-            yield self._table.get(workload, key) or self._table.add(workload, key, self._median(kernel))
+            self._asked[key] = kernel
+            while (verdict := self._table.get(self._workload, key)) is None:
+                self._measure(key)
+            yield verdict
+
+    def settle(self, rng: random.Random) -> bool:
+        """Time the kernels near the best until each has `ENOUGH` verdicts. Whether they had them already."""
+        found = {key: self._table.get(self._workload, key) for key in self._asked}
+        speeds = {key: verdict.timing.speedup for key, verdict in found.items() if isinstance(verdict, Accepted)}
+        near = [key for key, speed in speeds.items() if speed >= NEAR * max(speeds.values())]
+        missing = [key for key in near for _ in range(ENOUGH - self._table.count(self._workload, key))]
+        rng.shuffle(missing)
+        for key in missing:
+            self._measure(key)
+        return not missing
 
     def close(self) -> None:
         self._stack.close()
         self._evaluator = None
 
-    def _median(self, kernel: Kernel) -> Verdict:
+    def _measure(self, key: str) -> None:
         if self._evaluator is None:
             self._evaluator = self._stack.enter_context(self._case.opened())
-        verdicts = [verdict for _ in range(TIMES) for verdict in self._evaluator.evaluate_each([kernel])]
-        accepted = sorted((v for v in verdicts if isinstance(v, Accepted)), key=lambda v: v.timing.speedup)
-        return accepted[len(accepted) // 2] if len(accepted) == len(verdicts) else verdicts[0]
+        for verdict in self._evaluator.evaluate_each([self._asked[key]]):
+            self._table.add(self._workload, key, verdict)
 
 
 def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: int) -> SearchResult:
-    """One search of `case`. No candidate is evaluated in full: only the way to the best one is looked at."""
-    return search(
-        replace(case.task, settings=replace(case.task.settings, finalists=0)),
-        proposer=BuiltinProposer(),
-        evaluator=landscape,
-        memory=Memory(prior=prior),
-        budget=Budget(candidates=MOST, clock=time.monotonic),
-        rng=random.Random(seed),
-        clock=time.monotonic,
-        log=MemoryLog(),
-    )
+    """One search of `case`, repeated while it meets kernels near the best that were not timed often enough. No candidate is
+    evaluated in full: only the way to the best one is looked at."""
+    while True:
+        found = search(
+            replace(case.task, settings=replace(case.task.settings, finalists=0)),
+            proposer=BuiltinProposer(),
+            evaluator=landscape,
+            memory=Memory(prior=prior),
+            budget=Budget(candidates=MOST, clock=time.monotonic),
+            rng=random.Random(seed),
+            clock=time.monotonic,
+            log=MemoryLog(),
+        )
+        if landscape.settle(random.Random(seed)):
+            return found
 
 
 def speeds(result: SearchResult) -> tuple[float, ...]:

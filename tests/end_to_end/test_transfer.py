@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 import planting
@@ -26,14 +28,26 @@ def compiled(name: str, **options: Any) -> list[dict[str, Any]]:
     return [region for graph in graphs for region in graph["regions"]]
 
 
-@pytest.fixture
-def llama() -> list[dict[str, Any]]:
-    """A Llama whose every region that the backend takes has a kernel in the store; the reports of compiling it."""
-    model, inputs = build("llama", "tiny")
-    with torch.no_grad():
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory, inductor_cache: Path) -> tuple[Path, list[dict[str, Any]]]:
+    """A store with a kernel for every region of a Llama that the backend takes, and the reports of compiling that Llama.
+    Nothing may change the store: take `llama`."""
+    root = tmp_path_factory.mktemp("planted")
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setenv("ACCELOPT_CACHE_DIR", str(root))
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(inductor_cache))
+        model, inputs = build("llama", "tiny")
         planting.plant(model, *inputs)
         regions = compiled("llama", mode="apply")
     assert sum(region["outcome"] == "HIT" for region in regions) >= 5
+    return root, regions
+
+
+@pytest.fixture
+def llama(planted: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> list[dict[str, Any]]:
+    """The reports of that Llama; its kernels are in this test's store."""
+    root, regions = planted
+    shutil.copytree(root, tmp_path / "accelopt")
     return regions
 
 
