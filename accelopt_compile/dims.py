@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from accelopt_compile.relations import Slot, relation_of, size_at
-from accelopt_compile.relations import pin_all as nothing_free
+from accelopt_compile.alignment import Slot, size_at
+from accelopt_compile.alignment import pin_all as nothing_free
+from accelopt_compile.relations import relation_of
 from accelopt_compile.terms import INPUT, Out, reachable
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 
+from accelopt_compile.alignment import Slot, size_at
 from accelopt_compile.dims import Dims
 from accelopt_compile.records import Dim
-from accelopt_compile.relations import Slot, size_at
 from accelopt_compile.terms import Out, Shape, Size
 
 _Product = tuple[int, tuple[str, ...]]
