@@ -8,11 +8,12 @@ that nothing was drawn from. `settle_seeds` puts zeros in the latter's place, so
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+
+from accelopt_compile.sizes import same_size
 
 FORWARD = "aten._scaled_dot_product_flash_attention_for_cpu"
 BACKWARD = f"{FORWARD}_backward"
@@ -31,8 +32,6 @@ BACKWARDS = tuple(f"{name}_backward" for name in _ON_DEVICES)
 ALL = frozenset((*FORWARDS, *BACKWARDS))
 _RESULTS = {**dict.fromkeys(FORWARDS, 2), **dict.fromkeys(BACKWARDS, 3)}
 """How many results, from the first, a region may produce."""
-
-Same = Callable[[Any, Any], bool]
 
 
 def arguments(node: Node) -> dict[str, Any]:
@@ -60,8 +59,8 @@ def results_read(node: Node) -> set[int]:
     return {user.args[1] for user in node.users if user.target is operator.getitem}  # type: ignore[misc]
 
 
-def refusal(node: Node, name: str, same: Same) -> str:
-    """Why an attention call cannot be in a workload; "" when it can. `same` compares two sizes without a guard."""
+def refusal(node: Node, name: str) -> str:
+    """Why an attention call cannot be in a workload; "" when it can."""
     assert isinstance(node.target, torch._ops.OpOverload)
     if node.target._overloadname != "default":
         return f"{name} of quantised operands"
@@ -73,11 +72,11 @@ def refusal(node: Node, name: str, same: Same) -> str:
     if name in (FORWARD, BACKWARD):
         return ""
     q, k, v = (given[n].meta["val"] for n in ("query", "key", "value"))
-    if not same(q.shape[-1], v.shape[-1]):
+    if not same_size(q.shape[-1], v.shape[-1]):
         return f"{name} with values of another size than keys"
-    if name.removesuffix("_backward") == _SQUARE_IF_CAUSAL and given["is_causal"] and not same(q.shape[2], k.shape[2]):
+    if name.removesuffix("_backward") == _SQUARE_IF_CAUSAL and given["is_causal"] and not same_size(q.shape[2], k.shape[2]):
         return f"{name} with a causal limit that ends at the last key"
-    if name == _PADDED and 1 in results_read(node) and not same(node.meta["val"][1].shape[2], q.shape[2]):
+    if name == _PADDED and 1 in results_read(node) and not same_size(node.meta["val"][1].shape[2], q.shape[2]):
         return f"{name} with a padded log-sum-exp in use"
     return ""
 

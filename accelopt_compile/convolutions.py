@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch.fx import Node
 
-from accelopt_compile.nodes import Kind, closure, hint
+from accelopt_compile.kinds import Kind
+from accelopt_compile.nodes import closure
+from accelopt_compile.sizes import hint
 
 _CONVOLUTIONS = ("aten.convolution", "aten.convolution_backward", "aten._convolution", "mkldnn._convolution")
 

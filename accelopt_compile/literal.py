@@ -14,9 +14,10 @@ import torch
 from torch.fx import GraphModule, Node
 
 from accelopt_compile.errors import AccelOptError
-from accelopt_compile.nodes import SHORT_DTYPE, hint, op_name, packet_name, values
+from accelopt_compile.nodes import SHORT_DTYPE, op_name, packet_name, values
 from accelopt_compile.records import DtypeArg, Ref, TensorSpec, Workload
 from accelopt_compile.records import Node as WorkloadNode
+from accelopt_compile.sizes import hint
 
 FORMATS = {
     torch.contiguous_format: "contiguous_format",

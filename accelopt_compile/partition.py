@@ -19,20 +19,11 @@ from torch.fx import Graph, Node
 
 from accelopt_backends.base import NO_PRODUCTS, Products
 from accelopt_compile.convolutions import laid_out_by_inductor
-from accelopt_compile.nodes import (
-    RESHAPES,
-    Kind,
-    classify,
-    hint,
-    numel,
-    op_name,
-    packet_name,
-    results,
-    same_size,
-    sources,
-)
+from accelopt_compile.kinds import RESHAPES, Kind, classify
+from accelopt_compile.nodes import op_name, packet_name, results, sources
 from accelopt_compile.products import product_cones, refused_product
 from accelopt_compile.quotient import Quotient
+from accelopt_compile.sizes import is_dense, numel
 from accelopt_compile.tails import without_tail
 
 NODE_CAP = 96
@@ -325,17 +316,6 @@ class _Partitioner:
             if not is_dense(node.meta["val"]):
                 return f"output {node.name} is not dense"
         return ""
-
-
-def is_dense(value: torch.Tensor) -> bool:
-    """Whether the strides provably are those of some order of the dimensions without gaps."""
-    dims = [(hint(st), -i, st, sz) for i, (st, sz) in enumerate(zip(value.stride(), value.shape, strict=True)) if hint(sz) != 1]
-    expected: int | torch.SymInt = 1
-    for _, _, stride, size in sorted(dims, key=lambda d: d[:2]):
-        if not same_size(stride, expected):
-            return False
-        expected = stride * size
-    return True
 
 
 def _is_sink(user: Node) -> bool:

@@ -19,7 +19,9 @@ import torch
 from torch.fx import Node
 
 from accelopt_backends.base import Products
-from accelopt_compile.nodes import RESHAPES, Kind, hint, numel, packet_name, values
+from accelopt_compile.kinds import RESHAPES, Kind
+from accelopt_compile.nodes import packet_name, values
+from accelopt_compile.sizes import hint, numel
 
 MOST_EPILOGUE = 48
 """Nodes of an epilogue at most, views included."""

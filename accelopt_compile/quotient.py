@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from torch.fx import Node
 
-from accelopt_compile.nodes import is_view, op_name, packet_name
+from accelopt_compile.kinds import is_view
+from accelopt_compile.nodes import op_name, packet_name
 
 Cone = list[Node]
 

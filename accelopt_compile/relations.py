@@ -9,7 +9,7 @@ from accelopt_compile.alignment import broadcast, keep, pin_all
 from accelopt_compile.attention import BACKWARD, FORWARD
 from accelopt_compile.family import PRODUCTS
 from accelopt_compile.index_relations import embedding, gather, index_rows
-from accelopt_compile.nodes import is_pointwise
+from accelopt_compile.kinds import is_pointwise
 from accelopt_compile.product_relations import attention, attention_backward, matrix_product
 from accelopt_compile.regrouping import reshape
 from accelopt_compile.terms import INPUT, Out, Term

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch.fx import Node
 
-from accelopt_compile.nodes import Kind, closure, numel, results
+from accelopt_compile.kinds import Kind
+from accelopt_compile.nodes import closure, results
+from accelopt_compile.sizes import numel
 
 MANY = 1 << 20
 """Elements of the largest tensor that is computed with; below, one more call would be felt."""

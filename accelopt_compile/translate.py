@@ -9,7 +9,8 @@ import torch
 from torch.fx import Node
 
 from accelopt_compile.arithmetic import ARITHMETIC_RULES, shrink_constants
-from accelopt_compile.nodes import Kind, classify, op_name, packet_name, values
+from accelopt_compile.kinds import Kind, classify
+from accelopt_compile.nodes import op_name, packet_name, values
 from accelopt_compile.rewrite import VIEW_RULES, Call, dims_from_front, scalar, size_of, spec_of
 from accelopt_compile.terms import Builder, Out, Spec, Term
 

@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 
 from accelopt_compile.attention import settle_seeds
 from accelopt_compile.evaluate.reference import reference_module, widen
-from accelopt_compile.nodes import Kind, classify
+from accelopt_compile.kinds import Kind, classify
 from accelopt_compile.partition import partition
 from accelopt_compile.signature import Signed, sign
 
