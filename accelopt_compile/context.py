@@ -18,8 +18,8 @@ from torch.fx import Graph, Node
 from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.kinds import Kind, classify, is_free
 from accelopt_compile.literal import Unwritable, written
-from accelopt_compile.partition import Region
 from accelopt_compile.records import Ref, Workload, bytes_of, canonical_json, refs_of, sha256_text
+from accelopt_compile.regions import Region
 from accelopt_compile.signature import Signed
 
 MOST_NODES = 256

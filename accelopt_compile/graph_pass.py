@@ -26,8 +26,9 @@ from accelopt_compile.in_place import Update, call_update, pooled, updates_of
 from accelopt_compile.launch import ops
 from accelopt_compile.nodes import values
 from accelopt_compile.outcomes import count
-from accelopt_compile.partition import Region, nested, partition
+from accelopt_compile.partition import partition
 from accelopt_compile.records import Binding, canonical_json, sha256_text
+from accelopt_compile.regions import Region, nested
 from accelopt_compile.replace import finish, replace_region
 from accelopt_compile.signature import Signed, try_sign
 from accelopt_compile.winners import Winner

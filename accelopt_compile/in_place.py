@@ -21,9 +21,9 @@ from torch.fx import Graph, Node
 from accelopt_compile.kinds import is_pointwise
 from accelopt_compile.launch.update import LARGE_ELEMENTS, operator
 from accelopt_compile.nodes import closure, overload, torch_dtype
-from accelopt_compile.partition import Region
 from accelopt_compile.records import DtypeArg, Ref, SymbolArg, TensorSpec, Workload
 from accelopt_compile.records import Node as WorkloadNode
+from accelopt_compile.regions import Region
 from accelopt_compile.replace import current
 from accelopt_compile.signature import Signed, SymbolSource, try_sign
 from accelopt_compile.sizes import is_dense

@@ -6,6 +6,7 @@ An operator in no class is a wall: unknown means left to Inductor.
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
@@ -33,6 +34,11 @@ class Kind(Enum):
     ITEM = "item"
     WALL = "wall"
 
+
+ALONE = (Kind.SDPA, Kind.TOPK)
+"""Kinds with kernels of their own: never absorbed, never merged, and choosy about what they absorb."""
+
+UNMERGED = (*ALONE, Kind.GEMM)
 
 _POINTWISE = {
     "prims.convert_element_type",
@@ -82,6 +88,11 @@ _CONST = {"aten.full", "prims.iota", "aten.scalar_tensor", "aten.arange"}
 GEMM = {f"aten.{n}" for n in PRODUCTS}
 RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view", "aten.unsqueeze", "aten.squeeze", "aten.as_strided"}
 """Views that only regroup dimensions."""
+
+
+def unit(node: Node, kind: Mapping[Node, Kind]) -> list[Node]:
+    """A call and its `getitem`s, which go together."""
+    return [node, *(user for user in node.users if kind[user] is Kind.ITEM)]
 
 
 def is_view(node: Node) -> bool:

@@ -80,6 +80,11 @@ def results(node: Node) -> tuple[Any, ...]:
     return tuple(value for i, value in enumerate(values(node)) if i in read)
 
 
+def is_sink(user: Node) -> bool:
+    """The graph's output, or the write-back of a mutated argument: no computation reads the value there."""
+    return user.op == "output" or (user.target is torch.ops.aten.copy_.default and all(u.op == "output" for u in user.users))
+
+
 def closure(start: Iterable[Node], after: Callable[[Node], Iterable[Node]]) -> set[Node]:
     """The nodes of `start` and all that `after` leads to from them, step by step."""
     found = set(start)

@@ -20,7 +20,7 @@ from torch.fx import Node
 
 from accelopt_backends.base import Products
 from accelopt_compile.kinds import RESHAPES, Kind
-from accelopt_compile.nodes import packet_name, values
+from accelopt_compile.nodes import is_sink, packet_name, values
 from accelopt_compile.sizes import hint, numel
 
 MOST_EPILOGUE = 48
@@ -124,7 +124,7 @@ def _joined(group: tuple[Node, ...], kind: Mapping[Node, Kind], taken: set[Node]
         if kind[end] is not Kind.POINTWISE:
             continue
         body = _between(group, end, reach)
-        if set(group) <= body and all(user in body or _is_sink(user) for n in body if n is not end for user in n.users):
+        if set(group) <= body and all(user in body or is_sink(user) for n in body if n is not end for user in n.users):
             return body
     return None
 
@@ -166,11 +166,6 @@ def _between(group: tuple[Node, ...], end: Node, reach: list[Node]) -> set[Node]
                 wanted.add(source)
                 stack.extend([source] if source not in group else [])
     return wanted
-
-
-def _is_sink(user: Node) -> bool:
-    """The graph's output, or the write-back of a mutated argument."""
-    return user.op == "output" or (user.target is torch.ops.aten.copy_.default and all(u.op == "output" for u in user.users))
 
 
 # ---------------------------------------------------------------- backwards

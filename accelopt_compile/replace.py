@@ -16,8 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
 
 from accelopt_compile.nodes import overload, torch_dtype
-from accelopt_compile.partition import Region
 from accelopt_compile.records import DtypeArg, Ref, SymbolArg
+from accelopt_compile.regions import Region
 from accelopt_compile.signature import Signed
 
 MakeCall = Callable[[Graph, Sequence[Node], Sequence["int | Node"]], "Node | Sequence[Node]"]

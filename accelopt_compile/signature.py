@@ -16,8 +16,8 @@ from accelopt_compile.fingerprint import numerics
 from accelopt_compile.layout import Layouts, stride_class
 from accelopt_compile.nodes import SHORT_DTYPE
 from accelopt_compile.order import ordered
-from accelopt_compile.partition import Region
 from accelopt_compile.records import Dim, DtypeArg, Node, Ref, SymbolArg, TensorSpec, Workload
+from accelopt_compile.regions import Region
 from accelopt_compile.rewrite import size_of
 from accelopt_compile.sizes import hint
 from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable, unviewed

@@ -20,8 +20,9 @@ from accelopt_compile.foreach import expand
 from accelopt_compile.graph_pass import Choice, choice, signature_of
 from accelopt_compile.hotness import measure, rank
 from accelopt_compile.in_place import Update, pooled, updates_of
-from accelopt_compile.partition import Region, nested, partition
+from accelopt_compile.partition import partition
 from accelopt_compile.records import Workload
+from accelopt_compile.regions import Region, nested
 from accelopt_compile.signature import Signed
 
 log = logging.getLogger("accelopt_compile.sites")

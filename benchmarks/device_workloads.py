@@ -155,7 +155,7 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
 def _whole(gm: Any, example_inputs: Sequence[Any]) -> Any:
     """A problem that the partitioner leaves to the library, a single product, as one region all the same."""
     from accelopt_compile.capture import capture
-    from accelopt_compile.partition import Region
+    from accelopt_compile.regions import Region
     from accelopt_compile.signature import sign
     from accelopt_compile.sites import Site
 

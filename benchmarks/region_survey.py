@@ -20,8 +20,9 @@ from accelopt_compile.capture import capture
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.evaluate.evaluate import open_evaluator
 from accelopt_compile.graph_pass import choice, signature_of
-from accelopt_compile.partition import Region, nested, partition
+from accelopt_compile.partition import partition
 from accelopt_compile.records import Accepted, Binding, Workload
+from accelopt_compile.regions import Region, nested
 from accelopt_compile.wording import operators
 from benchmarks.region_cases import Case
 

@@ -129,7 +129,7 @@ def module_of(workload: Workload) -> GraphModule:
 def with_kernels(workload: Workload, replaced: Sequence[Replaced]) -> GraphModule:
     """The same with a call of each kernel in the place of its region."""
     from accelopt_compile.graph_pass import call_kernel
-    from accelopt_compile.partition import Region
+    from accelopt_compile.regions import Region
     from accelopt_compile.replace import finish, replace_region
     from accelopt_compile.signature import Signed
 

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from accelopt_compile.capture import CapturedGraph, capture, prepare
-from accelopt_compile.partition import nested, partition
+from accelopt_compile.partition import partition
 from accelopt_compile.reference import reference
+from accelopt_compile.regions import nested
 from accelopt_compile.replace import call_reference, finish, replace_region
 from accelopt_compile.signature import try_sign
 from tests.regions.generality import assert_holds

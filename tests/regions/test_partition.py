@@ -11,7 +11,8 @@ from torch.fx import Graph, Node
 from torch.nn import functional as F
 
 from accelopt_compile.nodes import op_name
-from accelopt_compile.partition import Partition, Region, nested, partition
+from accelopt_compile.partition import Partition, partition
+from accelopt_compile.regions import Region, nested
 from accelopt_compile.signature import family_of, sign
 from tests.regions.models import Checked, graph_of, graphs_of
 

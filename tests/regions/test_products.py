@@ -13,8 +13,9 @@ from accelopt_compile.family import family_of
 from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.hotness import Machine, rank
 from accelopt_compile.nodes import op_name
-from accelopt_compile.partition import Partition, Region, nested, partition
+from accelopt_compile.partition import Partition, partition
 from accelopt_compile.records import Workload
+from accelopt_compile.regions import Region, nested
 from accelopt_compile.signature import sign
 from tests.regions.generality import assert_holds
 from tests.regions.models import build, graph_of, graphs_of

@@ -23,8 +23,9 @@ from accelopt_compile.capture import CapturedGraph, capture
 from accelopt_compile.evaluate.reference import DTYPES
 from accelopt_compile.kinds import Kind, classify
 from accelopt_compile.nodes import op_name
-from accelopt_compile.partition import Region, partition
+from accelopt_compile.partition import partition
 from accelopt_compile.records import evaluate_dim
+from accelopt_compile.regions import Region
 from accelopt_compile.signature import Signed, SymbolSource, try_sign
 
 ENTRY = "run"
