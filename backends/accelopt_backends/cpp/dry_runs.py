@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from accelopt_backends.cpp.emit import NestWriter, Shape
+from accelopt_backends.cpp.emit import NestWriter
+from accelopt_backends.cpp.lines import Shape
 from accelopt_backends.cpp.nest_text import NestText
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.nests import Nest

@@ -1,123 +1,42 @@
-"""One loop nest as C++ text.
+"""The values of one loop nest as C++ text, one rule for each kind of value.
 
 A nest becomes: a parallel loop over rows (or blocks of one long row), inside it one sweep of the vector atom per pass.
-Statements live at the innermost level that they depend on: row, inner (inside the outer row atoms) or body (per
-vector). `NestWriter` writes a nest once for a given set of loop merges, segments and buffered values; `write_nest`
-(dry_runs.py) runs it dry first to learn those.
+`NestWriter` writes a nest once for a given set of loop merges, segments and buffered values; `write_nest` (dry_runs.py) runs it
+dry first to learn those. Where its lines stand is said in lines.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from accelopt_backends.cpp.expressions import SCALAR, STORED, VECTOR, literal, point_text
+from accelopt_backends.cpp.expressions import SCALAR, STORED, literal, point_text
+from accelopt_backends.cpp.lines import LEVELS, Ex, Key, Lines, Shape
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest
 from accelopt_backends.loops.pull import Index, Segment, around_lookup, canonical, flattened, narrow, resolve, running
 from accelopt_backends.loops.shortcuts import shortcut
 from accelopt_backends.loops.values import Graph, Val
 
-Key = tuple[int, Index]
-LEVELS = ("row", "inner", "body")
+SCALAR_STORED = {"f": "float", "l": "int64_t", "b": "b8"}
 
 
-@dataclass(frozen=True)
-class Ex:
-    """A named value in the text: its lane, the level it lives at, and whether computing it is heavy."""
-
-    name: str
-    lane: str
-    level: str
-    heavy: bool = False
-
-    @property
-    def varying(self) -> bool:
-        return self.level == "body"
-
-
-@dataclass
-class Shape:
-    """What the dry run learned: loops merged into one, where the sweep is cut, values kept in a row buffer."""
-
-    merges: list[tuple[str, str]] = field(default_factory=list)
-    cuts: set[int] = field(default_factory=set)
-    buffered: set[Key] = field(default_factory=set)
-    tile: str | None = None
-
-
-class NestWriter:
+class NestWriter(Lines):
     """Writes one nest. `accesses` and `seen` record what the dry run needs."""
 
     def __init__(self, graph: Graph, nest: Nest, number: int, shape: Shape, done: Mapping[Val, str]) -> None:
-        self.graph, self.nest, self.number, self.shape, self.done = graph, nest, number, shape, done
-        self.sizes = dict(graph.sizes)
+        super().__init__(graph, nest, shape)
+        self.number, self.done = number, done
         self.bounds = dict(graph.sizes)
         """What each term of an index stays below: a loop's atom, or a position that is only known at run time."""
-        self.par, self.row = list(nest.par), list(nest.row)
-        for outer, inner in shape.merges:
-            self.sizes[inner] = self.sizes[outer] * self.sizes[inner]
-            (self.par if outer in self.par else self.row).remove(outer)
-            if not self.row and self.par and self.par[-1] == inner:
-                self.row = [self.par.pop()]
-        self.vector = self.row[-1] if self.row else None
-        self.sections: set[str] = set()
-        self.accesses: list[Affine] = []
         self.seen: dict[Key, set[int]] = {}
         self.heavy: dict[Key, bool] = {}
         self.loaded: set[Key] = set()
-        self.lines: dict[str, list[str]] = {level: [] for level in LEVELS}
-        self.memo: dict[str, dict[object, Ex]] = {level: {} for level in LEVELS}
-        self.scope: dict[str, str] = {}
-        self.names = 0
-        self.pass_number = 0
-        self.heads = False
         self.segment: Segment | None = None
         self.scans: list[str] = []
         self.running: set[str] = set()
         """Loops along which sums run."""
-        self.touched: dict[str, int] = {}
-        self.across: dict[str, int] = {}
-        self.stages: list[tuple[str, Affine]] = []
-        self.streams: dict[str, str] = {}
-        """Pointers into inputs that move from row to row, with their step."""
         self.kept: list[tuple[Val, Affine]] = []
         """Results of earlier nests that this one reads, and where in their array."""
-
-    # ------------------------------------------------------------ names, levels
-
-    def fresh(self, prefix: str = "t") -> str:
-        self.names += 1
-        return f"{prefix}{self.names}"
-
-    def merge(self, form: Affine) -> Affine:
-        """`form` with merged loops; the outer one's term is implied by the inner one's."""
-        if self.shape.merges:
-            gone = {outer for outer, _ in self.shape.merges}
-            form = Affine({a: m for a, m in form.terms.items() if a not in gone}, form.const)
-        return form
-
-    def level(self, form: Affine) -> str:
-        level = "row"
-        for atom in form.terms:
-            at = self.scope.get(atom, "body" if atom == self.vector else "inner" if atom in self.row else "row")
-            level = max(level, at, key=LEVELS.index)
-        return level
-
-    def access(self, form: Affine) -> Affine:
-        self.accesses.append(form)
-        return self.merge(form)
-
-    def say(self, level: str, line: str) -> None:
-        self.lines[level].append(line)
-
-    def define(self, level: str, lane: str, text: str, heavy: bool = False) -> Ex:
-        name = self.fresh()
-        kind = VECTOR[lane] if level == "body" else SCALAR[lane]
-        self.say(level, f"const {kind} {name} = {text};")
-        return Ex(name, lane, level, heavy)
-
-    # ------------------------------------------------------------ values
 
     def value(self, val: Val, index: Index) -> Ex:
         """The named value of `val` at `index`, writing what it takes."""
@@ -147,18 +66,6 @@ class NestWriter:
     def buffer(self, key: Key) -> str:
         return f"buf{sorted(self.shape.buffered, key=lambda k: (k[0], str(k[1]))).index(key)}"
 
-    def row_position(self) -> str:
-        return self.at(canonical([self.row], self.sizes)[0])
-
-    def at(self, form: Affine) -> str:
-        """Text of an index inside the body, where the vector atom's value is `k`."""
-        if self.vector is not None and self.vector in form.terms:
-            m = form.terms[self.vector]
-            rest = form.without(self.vector)
-            tail = "" if not rest.terms and not rest.const else f" + {rest.c()}"
-            return ("k" if m.is_one else f"{m.c()}*k") + tail
-        return form.c()
-
     def plain_copy(self, val: Val, dtype: str) -> str | None:
         """Where `val` is an input's elements unchanged and side by side: the address of the vector at `k`."""
         index = canonical(val.dims, self.graph.sizes)
@@ -179,6 +86,8 @@ class NestWriter:
         rest = self.access(form).without(self.vector or "")
         return f"{self.pointer(f'in{val.data}', STORED[dtype], rest)} + k"
 
+    # ------------------------------------------------------------ a rule for each kind
+
     def _const(self, val: Val, index: Index) -> Ex:
         return Ex(literal(val.data, val.lane), val.lane, "row")
 
@@ -188,57 +97,6 @@ class NestWriter:
         for i, stride in zip(index, spec.strides, strict=True):
             form = form + i.scaled(mono(stride))
         return self.load(f"in{val.data}", STORED[val.dtype], form, val.lane)
-
-    def load(self, base: str, stored: str, form: Affine, lane: str) -> Ex:
-        form = self.access(form)
-        level = self.level(form)
-        if level != "body":
-            return self.define(level, lane, f"one({base} + {form.c()})")
-        dynamic = [a for a in form.terms if self.scope.get(a) == "body"]
-        if dynamic:
-            return self._gathered(base, form, lane)
-        m = form.coefficient(self.vector or "")
-        rest = form.without(self.vector or "")
-        pointer = self.pointer(base, stored, rest)
-        if m.is_one:
-            ahead = rest.terms or self.graph.workload.aliases  # several rows, or several streams
-            how = "fetch" if base.startswith("in") and ahead and self.first_touch(base) else "load"
-            if how == "fetch" and self.par and (step := rest.coefficient(self.par[-1])):
-                self.streams[pointer] = step.c()
-            return self.define("body", lane, f"{how}(b, {pointer} + k, left)")
-        if self.shape.tile and lane == "f" and form.coefficient(self.shape.tile).is_one:
-            self.stages.append((base, form))
-            return self.define("body", lane, f"full(tile{len(self.stages) - 1} + uu * VEC)")
-        for atom in self.par:
-            if form.coefficient(atom).is_one and lane == "f":
-                self.across[atom] = self.across.get(atom, 0) + 1
-        return self.define("body", lane, f"strided(b, {pointer} + {m.c()}*k, {m.c()}, left)")
-
-    def first_touch(self, base: str) -> bool:
-        """Whether this pass is the first that reads `base`: only that one asks for what comes next."""
-        return not self.heads and self.touched.setdefault(base, self.pass_number) == self.pass_number
-
-    def _gathered(self, base: str, form: Affine, lane: str) -> Ex:
-        parts = []
-        for atom, m in sorted(form.terms.items()):
-            if self.scope.get(atom) == "body":
-                parts.append(f"{atom} * all((int64_t)({m.c()}))")
-            elif atom == self.vector:
-                parts.append(f"(lane64() + k) * all((int64_t)({m.c()}))")
-            else:
-                parts.append(f"all((int64_t)({m.c()}*{atom}))")
-        parts.append(f"all((int64_t){form.const})")
-        return self.define("body", lane, f"gather(b, {base}, {' + '.join(parts)}, left)", True)
-
-    def pointer(self, base: str, stored: str, rest: Affine, const: str = "const ") -> str:
-        level = self.level(rest)
-        key = ("pointer", base, rest, const)
-        if key in self.memo[level]:
-            return self.memo[level][key].name
-        name = self.fresh("p")
-        self.say(level, f"{const}{stored}* {name} = {base} + {rest.c()};")
-        self.memo[level][key] = Ex(name, "l", level)
-        return name
 
     def _iota(self, val: Val, index: Index) -> Ex:
         start, step = val.data
@@ -339,6 +197,3 @@ class NestWriter:
         self.sections.add("inside")
         self.scope[name] = position.level
         return self.value(table, (*before, Affine({name: ONE}), *after))
-
-
-SCALAR_STORED = {"f": "float", "l": "int64_t", "b": "b8"}

@@ -6,8 +6,9 @@ for each slice of the rows; the parts are joined when all rows are done.
 
 from __future__ import annotations
 
-from accelopt_backends.cpp.emit import SCALAR_STORED, Ex, NestWriter
+from accelopt_backends.cpp.emit import SCALAR_STORED, NestWriter
 from accelopt_backends.cpp.expressions import SCALAR, VECTOR
+from accelopt_backends.cpp.lines import Ex
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported
 from accelopt_backends.loops.nans import told_by_a_sum
 from accelopt_backends.loops.pull import canonical, flattened

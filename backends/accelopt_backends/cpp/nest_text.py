@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-from accelopt_backends.cpp.emit import Ex, NestWriter
+from accelopt_backends.cpp.emit import NestWriter
 from accelopt_backends.cpp.expressions import STORED
 from accelopt_backends.cpp.folds import Folds
+from accelopt_backends.cpp.lines import Ex
 from accelopt_backends.cpp.stores import Stores
 from accelopt_backends.cpp.sweeps import sweep, tile_loops
 from accelopt_backends.loops.affine import Unsupported

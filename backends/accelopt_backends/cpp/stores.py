@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from accelopt_backends.cpp.emit import Ex, NestWriter
+from accelopt_backends.cpp.emit import NestWriter
 from accelopt_backends.cpp.expressions import STORED
+from accelopt_backends.cpp.lines import Ex
 from accelopt_backends.loops.affine import ONE, Affine, mono
 from accelopt_backends.loops.nests import Store
 from accelopt_backends.loops.pull import canonical
