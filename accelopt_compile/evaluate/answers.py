@@ -17,8 +17,10 @@ from accelopt_compile.evaluate.compare import Exact, Expected, Picked
 from accelopt_compile.evaluate.exact import exact_outputs
 from accelopt_compile.evaluate.families import EXPONENTS, NONFINITE
 from accelopt_compile.evaluate.inputs import MASKING, Role, make_inputs, roles
-from accelopt_compile.evaluate.noisy import UNIT, Moves, overflows, sensitivity
+from accelopt_compile.evaluate.overflow import overflows
 from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
+from accelopt_compile.evaluate.roundings import UNIT
+from accelopt_compile.evaluate.sensitivity import Moves, sensitivity
 from accelopt_compile.evaluate.tolerance import (
     ROUNDED_OPERANDS,
     Allowance,

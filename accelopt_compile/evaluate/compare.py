@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from accelopt_compile.evaluate.noisy import FLUSHED, TINY
+from accelopt_compile.evaluate.roundings import FLUSHED, TINY
 from accelopt_compile.evaluate.tolerance import Allowance
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from accelopt_compile.evaluate.noisy import EXACT
 from accelopt_compile.evaluate.reference import FLOATS
+from accelopt_compile.evaluate.roundings import EXACT
 from accelopt_compile.records import Node, Ref, Workload, refs_of
 
 SELECTS = frozenset(

@@ -1,10 +1,7 @@
-"""The golden answer with rounding put back in at random: how much do half-ulp errors on the way move the result?
+"""The golden answer with rounding put back in at random: a float64 reference in which the results of the nodes are moved.
 
 Moving only the inputs misses what cancels inside (1 + erf(x) far below zero, x - mean(x) of a constant row): there a right
-kernel differs from eager by a rounding of an intermediate. So the results of the nodes are moved as well.
-
-Below the smallest normal number rounding is absolute, half a spacing of the subnormals; a function that no standard defines
-there (exp, division by way of a reciprocal) may also give zero. Sums, differences and products may not.
+kernel differs from eager by a rounding of an intermediate.
 """
 
 from __future__ import annotations
@@ -12,53 +9,13 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Interpreter
 from torch.fx import Node as FxNode
 
-from accelopt_compile.attention import BACKWARD, FORWARD
-from accelopt_compile.evaluate.reference import widen
-
-UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-TINY = {dtype: torch.finfo(dtype).tiny for dtype in UNIT}
-"""The smallest normal number; TINY * UNIT is half a spacing of the subnormals."""
-HALVES = (torch.float16, torch.bfloat16)
-FLUSHED = (torch.bfloat16,)
-"""Dtypes whose subnormals a kernel may write as zero: the instructions that round to bfloat16 (VCVTNEPS2BF16) do."""
-
-ROUNDINGS = 8.0
-"""How many times S a right kernel may be off."""
-FLUSHES = 2.0 / ROUNDINGS
-"""By how many smallest normal numbers a function moves in a probe that may give zero below it. ROUNDINGS S is then twice what
-is lost: at exactly that much, one of 400,000 elements of a softmax's gradient was off by more, in a third of the seeds."""
-
-EXACT = frozenset(
-    (
-        "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "slice", "select", "unsqueeze",
-        "squeeze", "clone", "alias", "cat", "stack", "split", "split_with_sizes", "gather", "embedding", "index",
-        "_unsafe_index", "index_select", "scatter", "slice_scatter", "select_scatter", "where", "full", "full_like",
-        "iota", "neg", "abs", "relu", "amax", "amin", "max", "min", "maximum", "minimum", "clamp", "clamp_min",
-        "clamp_max", "floor", "ceil", "round", "trunc", "sign", "sort", "topk", "flip", "constant_pad_nd",
-        "masked_fill", "lift_fresh_copy", "copy", "as_strided", "empty", "zeros", "ones", "eq", "ne", "ge", "gt",
-        "le", "lt"
-    )
-)  # fmt: skip
-"""Operators whose result is exact: they move, select or compare."""
-
-DEFINED = frozenset(("add", "sub", "rsub", "mul", "sum", "mean", "cumsum", "convert_element_type", "_to_copy", "square"))
-"""Operators whose results IEEE 754 defines down to the last subnormal. Matrix products come from libraries that may flush."""
-
-MATMULS = ("mm", "addmm", "bmm", "baddbmm", "mv", "dot")
-ATTENTION = tuple(name.removeprefix("aten.") for name in (FORWARD, BACKWARD))
-FUNCTIONS = {"erf": 3.0}
-"""Functions that are usually right to a few units only: torch's own vector erf is 1.5e-7 off (Abramowitz and Stegun 7.1.26)."""
-CHAIN = 1024
-"""Additions into one accumulator that a right kernel may make one after the other, at most."""
-SUMS = ("sum", "mean", "var", "var_mean", "cumsum", "prod", "logsumexp")
+from accelopt_compile.evaluate.roundings import ATTENTION, DEFINED, EXACT, FLUSHED, FLUSHES, HALVES, TINY, UNIT, summing_steps
 
 
 class Noisy(Interpreter):
@@ -180,76 +137,7 @@ def _of_groups(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     return grad if grad.shape == x.shape else grad.reshape(*x.shape[:2], grad.shape[1] // x.shape[1], *x.shape[2:]).sum(2)
 
 
-class _Watching(Interpreter):
-    """Runs a float64 reference module and notes whether a value would not fit the type it has in the real program."""
-
-    found = False
-
-    def run_node(self, n: FxNode) -> Any:
-        result = super().run_node(n)
-        dtype = n.meta.get("dtype", torch.float32)
-        most = torch.finfo(dtype).max if dtype.is_floating_point else math.inf
-        name = str(getattr(n.target, "overloadpacket", "")).rpartition(".")[2]
-        if name == "exp":  # infinite in the real program too, on every way: 1 / (1 + exp(-x)) is 0 there
-            return torch.where(result > most, math.inf, result)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        if name in ("sum", "mean", "cumsum") and args[0].is_floating_point():  # by sign first, or in any other order
-            terms_of_one_sign = torch.nan_to_num(args[0].abs(), nan=0.0, posinf=0.0)
-            sums = n.target(terms_of_one_sign, *args[1:], **kwargs)  # type: ignore[operator]
-            terms = args[0].numel() / max(sums.numel(), 1) if name == "mean" else 1
-            self._note(sums.max() * terms if sums.numel() else sums.sum(), max(most, torch.finfo(torch.float32).max))
-        if name in (*MATMULS, *ATTENTION):  # sums of products that are no node's result
-            tensors = [a for a in args if isinstance(a, torch.Tensor)]
-            pairs = [tensors[-2:]]
-            if name in ATTENTION:
-                pairs = [tensors[:2]] if len(tensors) < 6 else [tensors[1:3], [tensors[0], tensors[3]]]
-            for q, k in pairs:
-                self._note(q.abs().max() * k.abs().max() * q.shape[-1] if q.numel() and k.numel() else q.sum(), most)
-        for value in result if isinstance(result, list | tuple) else (result,):
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
-                self._note(torch.where(torch.isfinite(value), value, 0.0).abs().max(), most)
-        return result
-
-    def _note(self, largest: torch.Tensor, most: float) -> None:
-        self.found = self.found or float(largest) > most
-
-
-def overflows(golden: GraphModule, wide: Sequence[torch.Tensor]) -> bool:
-    """Whether the real program overflows somewhere on the way, where float64 does not. What comes out then is eager's luck."""
-    watching = _Watching(golden, garbage_collect_values=True)
-    watching.run(*wide)
-    return watching.found
-
-
-def summing_steps(name: str, args: Sequence[Any], result: Any, *, equal_terms: bool = False) -> float:
-    """By how many units an operator's own rounding and order of summation may move its result. Where all terms of a sum are
-    equal their roundings are too and add up instead of averaging out: K u / 2 for a chain of K additions."""
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    if name in FUNCTIONS:
-        return FUNCTIONS[name]
-    if name in MATMULS and tensors:
-        return 1 + math.sqrt(tensors[-1].shape[-2] if tensors[-1].dim() > 1 else tensors[-1].numel()) / 2
-    first = result[0] if isinstance(result, list | tuple) and result else result
-    if name not in SUMS or not tensors or not isinstance(first, torch.Tensor):
-        return 1.0
-    count = tensors[0].numel() / max(first.numel(), 1)
-    if name == "cumsum" and tensors[0].dim():
-        count = tensors[0].shape[int(args[1])]
-    chain = min(count, CHAIN) / 2 / ROUNDINGS if equal_terms else 0.0
-    return 1 + max(math.sqrt(count) / 4, chain)
-
-
 POOL = 1 << 20
-
-
-@functools.cache
-def _draws() -> torch.Tensor:
-    """Numbers from 0.5 to 1.5 of either sign, drawn once: a probe takes a stretch from a random place, since drawing anew
-    took half of a verification. With signs alone two sources of equal size cancel in all of ten probes once in 1024
-    elements; with normal numbers four probes see less than a quarter of a single source once in 100."""
-    generator = torch.Generator().manual_seed(20261127)
-    sizes = torch.rand(2 * POOL, generator=generator, dtype=torch.float64).add_(0.5)
-    return sizes.mul_(torch.randint(0, 2, (2 * POOL,), generator=generator, dtype=torch.int8).mul_(2).sub_(1))
 
 
 def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least: float = 0.0) -> torch.Tensor:
@@ -270,72 +158,11 @@ def moved(value: torch.Tensor, step: float, generator: torch.Generator, *, least
     return result
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moves:
-    """How far one output moved over the probes: rms of each element, and of its sum against 1, g and |g|."""
-
-    elements: torch.Tensor
-    along: tuple[float, float, float]
-    probes: int
-
-
-def sensitivity(
-    golden: GraphModule,
-    inputs: Sequence[torch.Tensor],
-    answers: Sequence[torch.Tensor],
-    *,
-    probes: int,
-    low: bool,
-    seed: int,
-    multiple: float = 1.0,
-    equal_terms: bool = False,
-) -> list[Moves]:
-    """rms over `probes` of noisy golden - answers, per output (zeros for outputs that are no floats).
-
-    Inputs are moved by `multiple` units of float32 (of their own where they are float64), results of nodes by one. `low`
-    moves only results in half precision, by one unit of their own: inputs are what they are. A probe says nothing of an
-    element that it makes infinite or no number.
-    """
-    generator = torch.Generator().manual_seed(seed & (2**63 - 1))
-    tallies = [_Tally(a) if a.is_floating_point() else None for a in answers]
-    wide = widen(inputs)
-    for _ in range(probes):
-        trial = wide
-        if not low:
-            units = [multiple * (2.0**-52 if x.dtype == torch.float64 else 2.0**-24) for x in inputs]
-            trial = [moved(x, unit, generator) if x.is_floating_point() else x for x, unit in zip(wide, units, strict=True)]
-        results = Noisy(golden, generator, low=low, equal_terms=equal_terms).run(*trial)
-        for tally, result in zip(tallies, results, strict=True):
-            if tally is not None:
-                tally.add(result)
-    nothing = Moves(elements=torch.zeros(()), along=(0.0, 0.0, 0.0), probes=probes)
-    return [nothing if tally is None else tally.moves(probes) for tally in tallies]
-
-
-class _Tally:
-    """Sums of squares over the probes of one output."""
-
-    def __init__(self, answer: torch.Tensor) -> None:
-        self._answer = answer
-        self._plain = torch.nan_to_num(answer, nan=0.0, posinf=0.0, neginf=0.0).contiguous().view(-1)
-        self._size = self._plain.abs()
-        self._squares = torch.zeros_like(answer)
-        self._lost: torch.Tensor | float = 0.0
-        self._along = [0.0, 0.0, 0.0]
-
-    def add(self, result: torch.Tensor) -> None:
-        off = result - self._answer
-        square = off.square()
-        if not math.isfinite(float(square.sum())):
-            gone = ~torch.isfinite(square)
-            self._lost = self._lost + gone.to(square.dtype)
-            off, square = torch.where(gone, 0.0, off), torch.where(gone, 0.0, square)
-        self._squares += square
-        flat = off.contiguous().view(-1)
-        for k, sum_ in enumerate((flat.sum(), flat.dot(self._plain), flat.dot(self._size))):
-            self._along[k] += float(sum_) * float(sum_)  # infinite where ** would raise
-
-    def moves(self, probes: int) -> Moves:
-        first, second, third = (math.sqrt(square / max(probes, 1)) for square in self._along)
-        count = torch.as_tensor(probes - self._lost, dtype=self._squares.dtype).clamp(min=1)
-        return Moves(elements=self._squares.div_(count).sqrt_(), along=(first, second, third), probes=probes)
+@functools.cache
+def _draws() -> torch.Tensor:
+    """Numbers from 0.5 to 1.5 of either sign, drawn once: a probe takes a stretch from a random place, since drawing anew
+    took half of a verification. With signs alone two sources of equal size cancel in all of ten probes once in 1024
+    elements; with normal numbers four probes see less than a quarter of a single source once in 100."""
+    generator = torch.Generator().manual_seed(20261127)
+    sizes = torch.rand(2 * POOL, generator=generator, dtype=torch.float64).add_(0.5)
+    return sizes.mul_(torch.randint(0, 2, (2 * POOL,), generator=generator, dtype=torch.int8).mul_(2).sub_(1))

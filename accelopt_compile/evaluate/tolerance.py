@@ -23,8 +23,9 @@ from typing import Literal
 
 import torch
 
-from accelopt_compile.evaluate.noisy import CHAIN, FLUSHED, HALVES, ROUNDINGS, TINY, UNIT, Moves
 from accelopt_compile.evaluate.reference import FLOATS
+from accelopt_compile.evaluate.roundings import CHAIN, FLUSHED, HALVES, ROUNDINGS, TINY, UNIT
+from accelopt_compile.evaluate.sensitivity import Moves
 from accelopt_compile.records import Binding, Ref, Workload
 
 HALF_NAMES = ("f16", "bf16")

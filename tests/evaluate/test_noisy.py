@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
-from accelopt_compile.evaluate.noisy import TINY, overflows, sensitivity
+from accelopt_compile.evaluate.overflow import overflows
+from accelopt_compile.evaluate.roundings import TINY
+from accelopt_compile.evaluate.sensitivity import sensitivity
 from accelopt_compile.evaluate.tolerance import allow
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accelopt_compile.evaluate.noisy import sensitivity
 from accelopt_compile.evaluate.reference import reference_module, widen
+from accelopt_compile.evaluate.sensitivity import sensitivity
 from accelopt_compile.records import Node, Ref, TensorSpec, Workload
 
 HEADS, SHARED, DIM = 4, 2, 16
