@@ -141,7 +141,8 @@ def scaled(binding: Mapping[str, int], scale: int) -> dict[str, int]:
 
 
 def _inputs(one: DeviceWorkload, binding: Mapping[str, int]) -> Sequence[torch.Tensor]:
-    from accelopt_compile.evaluate.inputs import make_inputs, roles
+    from accelopt_compile.evaluate.inputs import make_inputs
+    from accelopt_compile.evaluate.roles import roles
 
     inputs: Sequence[torch.Tensor] = make_inputs(one.workload, dict(binding), "normal", 3, roles(one.workload, dict(binding)))
     return inputs

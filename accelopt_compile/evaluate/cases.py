@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from accelopt_compile.evaluate.answers import Case
 from accelopt_compile.evaluate.buffers import Fence
 from accelopt_compile.evaluate.families import BY_ROWS, applies
-from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, SMALL, bindings_to_try, roles
+from accelopt_compile.evaluate.inputs import FAMILIES, QUICK_FAMILIES, SMALL, bindings_to_try
+from accelopt_compile.evaluate.roles import roles
 from accelopt_compile.records import Workload
 
 CALLS = {"quick": 5, "full": 20}

@@ -20,8 +20,9 @@ from torch.fx import GraphModule, Node
 from accelopt_compile import winners
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.baseline import compiled_with_inductor, fake_inputs
-from accelopt_compile.evaluate.inputs import make_inputs, roles
+from accelopt_compile.evaluate.inputs import make_inputs
 from accelopt_compile.evaluate.reference import reference_module
+from accelopt_compile.evaluate.roles import roles
 from accelopt_compile.launch import kernels, lowering
 from accelopt_compile.literal import calls_of, with_formats
 from accelopt_compile.records import Artifact, Ref, Workload, ref_from

@@ -14,8 +14,8 @@ from accelopt_compile.evaluate.buffers import POISONS, Buffers, Fence, bits_equa
 from accelopt_compile.evaluate.compare import judge
 from accelopt_compile.evaluate.families import NONFINITE
 from accelopt_compile.evaluate.informative import why_uninformative
-from accelopt_compile.evaluate.inputs import roles
 from accelopt_compile.evaluate.reference import reference_module
+from accelopt_compile.evaluate.roles import roles
 from accelopt_compile.records import Stage, Workload
 
 Reply = dict[str, Any]

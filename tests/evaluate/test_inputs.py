@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from accelopt_compile.evaluate.buffers import Buffers
-from accelopt_compile.evaluate.inputs import FAMILIES, bindings_to_try, make_inputs, roles
+from accelopt_compile.evaluate.inputs import FAMILIES, bindings_to_try, make_inputs
+from accelopt_compile.evaluate.roles import roles
 from accelopt_compile.records import Node, Ref, TensorSpec, Workload
 
 TABLE = TensorSpec(dtype="f32", shape=(50, 8), strides=(8, 1))
