@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from accelopt_cache.files import NEXT_STEP
+from accelopt_cache.quarantine import NEXT_STEP
 from accelopt_compile.cli.output import Output
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.records import Record, Rejected, Workload

@@ -8,36 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import logging
 import os
-import re
-import secrets
 import shutil
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
 from accelopt_cache import durable, layout
+from accelopt_cache.quarantine import NOTE, Note, move_out, offender, plain_word
 from accelopt_compile.errors import DamagedEntry, InvalidRecord
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-NOTE = ".note"
-"""Ending of the file beside a quarantined one that says why it is there."""
-
-NEXT_STEP = (
-    "Nothing here is used any more. Compile the model once in mode tune, or run `accelopt prewarm MODULE:FACTORY`: its region is "
-    "searched and stored anew. `accelopt cache gc` removes this file after 30 days; it may be deleted at any time."
-)
 
 _warned: set[tuple[str, str]] = set()
 _warned_lock = threading.Lock()
@@ -209,50 +197,19 @@ class Files:
         """Take an entry out of service: moved to `v1/quarantine` as `<name>.<word>`, with a note beside it that says why and what
         to do; or hidden where we may not write. One warning, unless `quiet` because the caller gives a better one."""
         self._memory.pop(name, None)
-        path = self._offender(name)
-        if path is None or not os.path.lexists(path):
+        root = self.root.path
+        path = None if root is None else offender(root, name)
+        if root is None or path is None or not os.path.lexists(path):
             log.info("accelopt cache: %s left out of use: %s", name, reason)
             return
-        if self.writable and self._move(name, path, Note(reason=reason, diagnosis=diagnosis, word=_word(word))):
+        note = Note(reason=reason, diagnosis=diagnosis, word=plain_word(word))
+        if self.writable and move_out(root, name, path, note):
             if not quiet:
                 log.warning("accelopt cache: %s: %s; moved to quarantine, treated as a miss", path, reason)
             return
         self._hidden.add(name)
         if not quiet:
             warn_once(str(path), f": {reason}; skipped, treated as a miss")
-
-    def _offender(self, name: str) -> Path | None:
-        """The path to move for `name`: a symbolic link on the way to it rather than a file of others behind the link."""
-        if self.root.path is None:
-            return None
-        path = self.root.path
-        for part in name.split("/"):
-            path = path / part
-            if path.is_symlink():
-                break
-        return path
-
-    def _move(self, name: str, path: Path, note: Note) -> bool:
-        assert self.root.path is not None
-        quarantine = self.root.path / layout.QUARANTINE
-        place = None
-        try:
-            if path != quarantine and path not in quarantine.parents:
-                if os.path.lexists(quarantine) and (quarantine.is_symlink() or not quarantine.is_dir()):
-                    os.replace(quarantine, quarantine.with_name(f".quarantine.{secrets.token_hex(4)}"))
-                durable.make_dirs(quarantine, below=self.root.path)
-                place = _free(quarantine, path.name, note.word)
-                os.replace(path, place)
-            else:  # quarantine itself, or v1, is a file or a link: there is no better place than beside it
-                os.replace(path, path.with_name(f".{path.name}.{note.word}.{secrets.token_hex(4)}"))
-        except FileNotFoundError:
-            return not os.path.lexists(path)  # another process moved it first
-        except OSError:
-            return False
-        if place is not None:
-            with contextlib.suppress(OSError):  # a full disk keeps no notes; the entry is out of service all the same
-                durable.write_atomic(place.with_name(place.name + NOTE), note.text(name))
-        return True
 
     def quarantined(self, start: str) -> list[tuple[Path, str]]:
         """(place, reason) of what lies in quarantine under a name with this start; "" where the note is lost."""
@@ -273,36 +230,3 @@ class Files:
             self._scratch = Path(tempfile.mkdtemp(prefix="accelopt-"))
             weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
         return self._scratch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Note:
-    """Why something was taken out of service. `word` is all of it that the file's name tells."""
-
-    reason: str
-    diagnosis: str
-    word: str
-
-    def text(self, name: str) -> bytes:
-        """What is written beside it, for people: what it was, why it went, and the next step."""
-        data = {
-            "was": name,
-            "reason": self.reason[:4000],
-            "diagnosis": self.diagnosis[:20_000] or NEXT_STEP,
-            "next": NEXT_STEP,
-            "moved": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        }
-        return json.dumps(data, indent=2).encode() + b"\n"
-
-
-def _word(word: str) -> str:
-    return word if re.fullmatch("[a-z]{1,20}", word) else "damaged"
-
-
-def _free(folder: Path, name: str, word: str) -> Path:
-    """Where an entry goes: its own name and the word; a number of its own only where that is taken."""
-    stem, suffix = os.path.splitext(name)
-    place = folder / f"{stem[:80]}.{word}{suffix[:20]}"
-    if not os.path.lexists(place):
-        return place
-    return folder / f"{stem[:80]}.{word}-{secrets.token_hex(4)}{suffix[:20]}"
