@@ -14,7 +14,7 @@ from accelopt_compile.wording import plural, said_once, times_text
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
-    from accelopt_cache.record_store import Fault
+    from accelopt_cache.record_files import Fault
 
 
 def operators(workload: Workload | None) -> str:
