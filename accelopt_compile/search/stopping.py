@@ -97,3 +97,8 @@ def decide(
 def wins(verdict: Accepted, settings: SearchSettings) -> bool:
     """Whether a full verdict is good enough to adopt. An estimate never is."""
     return verdict.timing.basis == "measured" and verdict.timing.low > settings.win_margin
+
+
+def no_winner(because: str, stopped: str) -> str:
+    """Why there is no winner; and why no further round was tried, where that is another reason."""
+    return f"no winner, because {because}; the search stopped because {stopped}" if because else f"no winner, because {stopped}"

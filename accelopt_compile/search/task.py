@@ -8,7 +8,7 @@ from typing import Literal
 
 from accelopt_backends.base import Backend, Roofline
 from accelopt_compile.errors import InvalidOption
-from accelopt_compile.records import Binding, Candidate, Experience, Plan, Workload
+from accelopt_compile.records import Binding, Candidate, Experience, Plan, Workload, canonical_json, sha256_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,3 +150,8 @@ class SearchResult:
     seconds: float = 0.0
     experiences: tuple[Experience, ...] = ()
     proven: tuple[Candidate, ...] = ()
+
+
+def search_name(task: SearchTask, seed: int) -> str:
+    """What marks this search's events in a log that several searches share."""
+    return sha256_text(canonical_json([task.workload.digest, task.target, dict(task.binding), seed]))[:16]
