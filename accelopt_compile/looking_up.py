@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from accelopt_cache.reuse import reuse
 from accelopt_compile import outcomes
+from accelopt_compile.bench import Bench
 from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.launch.ops import MAX_ARGUMENTS
 from accelopt_compile.outcomes import RegionReport
 from accelopt_compile.records import Record, bucket_distance
 from accelopt_compile.sites import Site
-from accelopt_compile.tuning import Bench, candidates_text
 from accelopt_compile.winners import Winner, winner_of
-from accelopt_compile.wording import operators, said_once
+from accelopt_compile.wording import candidates_text, operators, said_once
 
 log = logging.getLogger("accelopt_compile.looking_up")
 

@@ -21,6 +21,7 @@ from accelopt_backends.base import Backend, Ready
 from accelopt_cache.kernel_store import Store
 from accelopt_cache.layers import open_layers
 from accelopt_compile import winners
+from accelopt_compile.bench import Bench
 from accelopt_compile.choosing import HOST, chosen, device_of
 from accelopt_compile.config import Settings
 from accelopt_compile.deciding import decide
@@ -29,7 +30,6 @@ from accelopt_compile.graph_pass import Choice
 from accelopt_compile.looking_up import Decided
 from accelopt_compile.outcomes import CompileReport
 from accelopt_compile.sites import Site, document, from_document, sites_of
-from accelopt_compile.tuning import Bench
 from accelopt_compile.whole_graph import check
 from accelopt_compile.winners import Winner
 

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 from accelopt_cache.kernel_store import Store
 from accelopt_cache.reuse import reuse
+from accelopt_compile.bench import Bench
 from accelopt_compile.errors import AccelOptError
+from accelopt_compile.keeping import judged
 from accelopt_compile.records import Accepted, Record, Rejected, Stage, Verdict, Workload
-from accelopt_compile.tuning import Bench, judged
 from accelopt_compile.wording import plural
 
 log = logging.getLogger("accelopt_compile.promoting")

@@ -13,9 +13,10 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from accelopt_cache.reuse import reuse
+from accelopt_compile.bench import Bench
 from accelopt_compile.errors import AccelOptError
+from accelopt_compile.keeping import judged
 from accelopt_compile.records import Binding, Record, Rejected, Workload
-from accelopt_compile.tuning import Bench, judged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -3,53 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import random
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
-from typing import Any, Literal
 
-from accelopt_backends.base import Backend, Roofline
-from accelopt_cache.kernel_store import Store
-from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of, spent
+from accelopt_backends.base import Roofline
+from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of
+from accelopt_compile.bench import Bench
 from accelopt_compile.config import Settings
-from accelopt_compile.errors import AccelOptError, InvalidRecord
+from accelopt_compile.errors import AccelOptError
 from accelopt_compile.events import Event
 from accelopt_compile.family import kind_of
-from accelopt_compile.llm.client import Client
-from accelopt_compile.records import Accepted, Binding, Candidate, Record, Workload
+from accelopt_compile.keeping import ending, keep, remember
+from accelopt_compile.records import Binding, Record, Workload
 from accelopt_compile.resuming import Place, Watched, fleeting, kept
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory, most_promising
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
-from accelopt_compile.wording import operators, plural, said_once
-
-log = logging.getLogger("accelopt_compile.tuning")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bench:
-    """Where searches run: the backend, its target and environment, our store and the layers below it that others can write
-    (`accelopt_cache.layers`), threads, and the settings. `rung` is what running a kernel here proves (`Ready.rung`), `attached`
-    whether kernels run on a device with memory of its own. `keep` makes every search a run that stays; `client` stands in for
-    the language model's server; `watch` is told of each event as it happens."""
-
-    settings: Settings
-    store: Store
-    backend: Backend
-    target: str
-    environment: Mapping[str, str]
-    threads: int
-    rung: Literal["device", "simulated"] = "device"
-    attached: bool = False
-    layers: tuple[Store, ...] = ()
-    keep: bool = False
-    client: Client | None = None
-    watch: Callable[[Event], None] | None = None
+from accelopt_compile.wording import candidates_text, operators, said_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +36,6 @@ class Tuned:
     candidates: int = 0
     seconds: float = 0.0
     run: str | None = None
-
-
-def candidates_text(count: int, target: str) -> str:
-    """What is said of kernels that are kept and not adopted."""
-    proven = f"{plural(count, 'kernel')} proven in simulation for {target}"
-    return f"{proven}; until `accelopt cache promote` decides on that device, Inductor runs the region"
 
 
 def search_settings(settings: Settings, *, estimated: bool = False) -> SearchSettings:
@@ -106,13 +74,13 @@ def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tune
         result = _search(bench, _told(task, place), authors, budget, place)
     except SearchInterrupted as interrupt:
         found = interrupt.result
-        record = _store(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
-        place.end(_ending("interrupted", found, authors, record))
+        record = keep(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
+        place.end(ending("interrupted", found, authors, record))
         raise
     judged_any = bool(result.candidates or result.rejected)
     known = bool(result.proven) if bench.rung == "simulated" else judged_any  # without the device there is no baseline verdict
-    record = _store(bench, workload, binding, result, authors, place) if known else None
-    place.end(_ending("failed" if record is None else record.outcome, result, authors, record))
+    record = keep(bench, workload, binding, result, authors, place) if known else None
+    place.end(ending("failed" if record is None else record.outcome, result, authors, record))
     run = None if place.run is None else place.run.id
     reason = candidates_text(len(result.proven), bench.target) if result.proven else result.reason
     return Tuned(record=record, reason=reason, candidates=len(result.proven), seconds=time.monotonic() - started, run=run)
@@ -206,105 +174,5 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             progress=place.save,
             resume=place.resume,
         )
-    _remember(bench, result)
+    remember(bench, result)
     return result
-
-
-def _remember(bench: Bench, result: SearchResult) -> None:
-    """Keep the lessons, each with the environment it was measured in. One that cannot be stored costs no winner."""
-    environment = {f"env.{name}": value for name, value in bench.environment.items()}
-    for experience in result.experiences:
-        try:
-            bench.store.add_experience(replace(experience, origin={**experience.origin, **environment}))
-        except InvalidRecord as failure:
-            log.warning("a lesson is not kept: %s", failure)
-
-
-def _store(bench: Bench, workload: Workload, binding: Binding, result: SearchResult, authors: Authors, place: Place) -> Record:
-    """Keep what was found: the winner, or each candidate, or that the baseline stays. The winner's record, or the first."""
-    kept = result.proven if bench.rung == "simulated" else (result.best,)
-    records = [_record(bench, workload, binding, result, authors, place, best) for best in kept]
-    for record in records:
-        for store in (bench.store, *(layer for layer in bench.layers if layer.writable)):
-            store.put(record, workload)
-    return records[0]
-
-
-def _record(
-    bench: Bench,
-    workload: Workload,
-    binding: Binding,
-    result: SearchResult,
-    authors: Authors,
-    place: Place,
-    best: Candidate | None,
-) -> Record:
-    run = {} if place.run is None else {"run": place.run.id}
-    simulated = bench.rung == "simulated"
-    return Record(
-        outcome="baseline" if best is None else "candidate" if simulated else "winner",
-        workload=workload.digest,
-        target=bench.target,
-        binding=dict(binding),
-        reason=result.reason,
-        rung=bench.rung,
-        source=None if best is None else best.source,
-        tunables={} if best is None else dict(best.tunables),
-        timing=None if best is None else best.verdict.timing,
-        errors=None if best is None else best.verdict.errors,
-        environment=dict(bench.environment),
-        provenance={
-            "proposer": authors.kind,
-            "effort": bench.settings.effort,
-            "seed": bench.settings.seed,
-            "rounds": result.rounds,
-            "evaluated": result.evaluated,
-            "rejected": dict(result.rejected),
-            "seconds": round(result.seconds, 3),
-            **run,
-            **({} if authors.spending is None else {"models": models_of(bench.settings), "prompts": dict(authors.prompts)}),
-            **({} if best is None else judged(best.verdict)),
-            **({"checked_at": best.verdict.features["checked_at"], **said(best.verdict)} if best and simulated else {}),
-        },
-        created=datetime.now(timezone.utc).isoformat(timespec="microseconds"),
-    )
-
-
-def _ending(outcome: str, result: SearchResult, authors: Authors, record: Record | None) -> dict[str, Any]:
-    """What a run's result.json says."""
-    best = result.best or next(iter(result.proven), None)
-    return {
-        "outcome": outcome,
-        "reason": result.reason,
-        "speedup": None if best is None else best.verdict.timing.speedup,
-        **({"basis": "estimated", "candidates": len(result.proven)} if result.proven else {}),
-        "record": None if record is None else record.created,
-        "evaluated": result.evaluated,
-        "rejected": dict(result.rejected),
-        "duplicates": result.duplicates,
-        "rounds": result.rounds,
-        "seconds": round(result.seconds, 3),
-        "spending": spent(authors),
-    }
-
-
-_OF_THE_EVALUATION = ("build_s", "cases_skipped", "checked_at", "object_screen", "walls")
-"""Features that say how a kernel was judged, not what the toolchain made of it."""
-
-LONGEST_FEATURE = 200
-"""Characters of a feature that a record keeps."""
-
-
-def said(verdict: Accepted) -> dict[str, Any]:
-    """What the toolchain said of a candidate, as a record keeps it for whoever decides on it: numbers and short texts."""
-    told = {
-        name: value
-        for name, value in sorted(verdict.features.items())
-        if name not in _OF_THE_EVALUATION and isinstance(value, int | float | str) and len(str(value)) <= LONGEST_FEATURE
-    }
-    return {"features": told}
-
-
-def judged(verdict: Accepted) -> dict[str, str]:
-    """Under which guard a kernel was judged: what a record keeps of it."""
-    return {name: str(verdict.features.get(name, "not made")) for name in ("object_screen", "walls")}

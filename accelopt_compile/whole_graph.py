@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt_cache.reuse import reuse
 from accelopt_compile import winners
+from accelopt_compile.bench import Bench
 from accelopt_compile.context import NotWeighed, Rim, chosen, rim
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.records import Workload, canonical_json, sha256_text
 from accelopt_compile.sites import Site, machine
-from accelopt_compile.tuning import Bench
 from accelopt_compile.winners import Winner
 from accelopt_compile.wording import operators, said_once
 

@@ -74,6 +74,12 @@ def said_once(reason: str) -> str:
     return " ".join(kept).rstrip(":;")
 
 
+def candidates_text(count: int, target: str) -> str:
+    """What is said of kernels that are kept and not adopted."""
+    proven = f"{plural(count, 'kernel')} proven in simulation for {target}"
+    return f"{proven}; until `accelopt cache promote` decides on that device, Inductor runs the region"
+
+
 def shortened(text: str, limit: int = 300) -> str:
     """The text in one line of at most `limit` characters."""
     line = " ".join(text.split())

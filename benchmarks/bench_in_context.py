@@ -21,13 +21,13 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from accelopt_compile.bench import Bench
 from accelopt_compile.config import settings_from
 from accelopt_compile.context import chosen, rim
 from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.pipeline import bench_for
 from accelopt_compile.records import Accepted, Record, Workload
 from accelopt_compile.sites import Site, machine, sites_of
-from accelopt_compile.tuning import Bench
 from accelopt_compile.whole_graph import Weighing, could_lose, lightened
 from accelopt_compile.winners import Winner, winner_of
 from accelopt_compile.wording import operators

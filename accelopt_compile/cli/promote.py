@@ -13,8 +13,8 @@ from accelopt_compile.wording import is_or_are, plural, times_text
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
+    from accelopt_compile.bench import Bench
     from accelopt_compile.promoting import Promoted, Waiting
-    from accelopt_compile.tuning import Bench
 
 
 def promote(

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from accelopt_compile.bench import Bench
 from accelopt_compile.config import Settings, settings_from
 from accelopt_compile.pipeline import bench_for
 from accelopt_compile.records import KernelSource, Record, Timing
 from accelopt_compile.sites import Site, sites_of
-from accelopt_compile.tuning import Bench
 
 TIMING = Timing(
     kernel_us=10.0, baselines_us={"inductor": 20.0, "eager": 30.0}, speedup=2.0, low=1.9, high=2.1, blocks=5, threads=1

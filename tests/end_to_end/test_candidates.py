@@ -16,6 +16,7 @@ import torch
 
 import accelopt_compile
 from accelopt_backends.reference import DEVICE_VARIABLE
+from accelopt_compile.bench import Bench
 from accelopt_compile.cli import run
 from accelopt_compile.config import settings_from
 from accelopt_compile.errors import AccelOptError
@@ -25,7 +26,7 @@ from accelopt_compile.pipeline import bench_for
 from accelopt_compile.promoting import decided, promote, waiting_in
 from accelopt_compile.records import Node, Record, Ref, TensorSpec, Workload
 from accelopt_compile.search.budget import Budget
-from accelopt_compile.tuning import Bench, Tuned, tune
+from accelopt_compile.tuning import Tuned, tune
 
 TARGET = "reference-b"
 BINDING = {"s0": 512}

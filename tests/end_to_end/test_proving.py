@@ -156,7 +156,7 @@ def test_whose_a_store_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_search_shares_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group's store gets the results too; its other users will prove them."""
-    from accelopt_compile import tuning
+    from accelopt_compile import keeping
     from accelopt_compile.authors import Authors
     from accelopt_compile.events import MemoryLog
     from accelopt_compile.resuming import Place
@@ -173,7 +173,7 @@ def test_a_search_shares_what_it_finds(tmp_path: Path, monkeypatch: pytest.Monke
     result = SearchResult(best=None, candidates=(), experiences=(), reason="nothing was faster")
     builtin = Authors(kind="builtin", proposer=BuiltinProposer())
     nowhere = Place(log=MemoryLog(), save=lambda _: None, end=lambda _: None)
-    record: Record = tuning._store(place, site.workload, site.binding, result, builtin, nowhere)
+    record: Record = keeping.keep(place, site.workload, site.binding, result, builtin, nowhere)
     for store in (place.store, *place.layers):
         assert [record] == [found for _, found in store.iter_records()]
     pipeline._stores.cache_clear()
