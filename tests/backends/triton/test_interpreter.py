@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 import numpy as np
 
-from accelopt_backends.triton import TritonBackend, emulation, interpreter, toolchain
+from accelopt_backends.triton import TritonBackend, emulated_arithmetic, interpreter, toolchain
 from accelopt_backends.triton.targets import target_named
 from accelopt_compile.evaluate import Limits, open_evaluator
 from accelopt_compile.evaluate.verifying import Verified
@@ -58,7 +58,7 @@ def test_bf16_is_rounded_to_nearest_even(given: torch.dtype) -> None:
     kept = (patterns << 16).view(torch.float32)
     values = torch.cat([kept, (patterns << 16 | 0x8000).view(torch.float32), (patterns << 16 | 0x7FFF).view(torch.float32)])
     values = values.to(given) if given != torch.float64 else torch.cat([values.double(), values.double() * (1 + 2.0**-40)])
-    found = torch.from_numpy(emulation.to_bf16(values.numpy()).view(np.int16)).view(torch.bfloat16)
+    found = torch.from_numpy(emulated_arithmetic.to_bf16(values.numpy()).view(np.int16)).view(torch.bfloat16)
     expected = values.bfloat16() if given != torch.float64 else to_bf16_exactly(values)
     assert torch.equal(expected.isnan(), found.isnan())
     assert torch.equal(expected[~expected.isnan()], found[~expected.isnan()])
