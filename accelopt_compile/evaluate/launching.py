@@ -47,7 +47,6 @@ def allocating_call(
     if empty is None:
         large = any(math.prod(shape) * dtype.itemsize >= huge_pages.LEAST_BYTES for shape, _, dtype in shapes)
         empty = _on_host if large else _empty
-    pointers = [x.data_ptr() for x in inputs]
     over = dict(workload.aliases)
     given = [inputs[over[k]] if k in over else None for k in range(len(shapes))]
 
@@ -56,17 +55,9 @@ def allocating_call(
 
     function = getattr(kernel, "function", None)
     if function is None:
-
-        def call_plain(_keep: Any = inputs) -> list[torch.Tensor]:  # the addresses alone would not keep them alive
-            outputs = allocate()
-            kernel([*pointers, *(o.data_ptr() for o in outputs)], sizes, threads)
-            return outputs
-
-        return call_plain
-
-    slots = (ctypes.c_void_p * (len(pointers) + len(shapes)))(*pointers)
-    values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
-    at, arguments = len(pointers), (ctypes.addressof(slots), ctypes.addressof(values), threads)
+        return _plain_call(kernel, allocate, inputs, sizes, threads)
+    slots, values, arguments = _native_arguments(inputs, len(shapes), sizes, threads)
+    at = len(inputs)
     if len(shapes) == 1 and not over:
         (shape,) = shapes
 
@@ -86,3 +77,25 @@ def allocating_call(
         return outputs
 
     return call_many
+
+
+def _plain_call(
+    kernel: Any, allocate: Callable[[], list[torch.Tensor]], inputs: Sequence[torch.Tensor], sizes: list[int], threads: int
+) -> Callable[[], Any]:
+    pointers = [x.data_ptr() for x in inputs]
+
+    def call_plain(_keep: Any = inputs) -> list[torch.Tensor]:  # the addresses alone would not keep them alive
+        outputs = allocate()
+        kernel([*pointers, *(o.data_ptr() for o in outputs)], sizes, threads)
+        return outputs
+
+    return call_plain
+
+
+def _native_arguments(
+    inputs: Sequence[torch.Tensor], outputs: int, sizes: list[int], threads: int
+) -> tuple[Any, Any, tuple[int, int, int]]:
+    """The arrays of tensors and of sizes, and the arguments that hold their addresses. Outputs have no address yet."""
+    slots = (ctypes.c_void_p * (len(inputs) + outputs))(*(x.data_ptr() for x in inputs))
+    values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+    return slots, values, (ctypes.addressof(slots), ctypes.addressof(values), threads)
