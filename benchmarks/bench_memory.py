@@ -16,119 +16,35 @@ nothing near the best is new. Does not promise that a full evaluation would rank
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import re
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from accelopt_backends.base import Backend, Missing
 from accelopt_compile.events import MemoryLog
-from accelopt_compile.records import Accepted, Experience, Verdict, Workload
+from accelopt_compile.records import Experience, Workload
 from accelopt_compile.search import Budget, Memory, SearchResult, SearchSettings, SearchTask, search
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import Landscape, SimulatedEvaluator, simulated_task
-from accelopt_compile.search.state import verdict_from, verdict_json
-from accelopt_compile.search.trials import Effort, Evaluator, Kernel, trial_key
+from accelopt_compile.search.trials import Evaluator
 from benchmarks.harness import finish, write_result
+from benchmarks.measured import Case, Measured, Table
 
-Opened = Callable[[], AbstractContextManager[Evaluator]]
 SHARE = 0.95
 TEACHERS = 10
 """Other workloads whose experiences a search with memory has."""
-TIMES = 3
-"""Evaluations of a kernel, of which the median by speed counts."""
-NEAR, ENOUGH = 0.9, 9
-"""The share of the best speed from which on a kernel may really be the best, and how often such a kernel is evaluated."""
 MOST = 48
 """Candidates a search at most; searches end by themselves long before."""
 LARGEST = 4 << 20
 """Elements of all inputs of a case at most: larger ones are timed for too long to be searched ten times."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One workload to search, and how to open an evaluator for it."""
-
-    name: str
-    task: SearchTask
-    opened: Opened
-
-
-class Table:
-    """Verdicts by workload and kernel. With a `path` they are kept in that file, a JSON line each: an interrupted run goes on,
-    and two versions of the search are compared on one table. Of one machine and one generator of kernels only."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._known: dict[tuple[str, str], list[Verdict]] = {}
-        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
-            row = json.loads(line)
-            self._known.setdefault((row["workload"], row["kernel"]), []).append(verdict_from(row["verdict"]))
-
-    def get(self, workload: str, kernel: str) -> Verdict | None:
-        """The verdict of median speed; the first rejection, where there is one. None below `TIMES` of them."""
-        found = self._known.get((workload, kernel), [])
-        accepted = sorted((v for v in found if isinstance(v, Accepted)), key=lambda v: v.timing.speedup)
-        if len(accepted) < len(found):
-            return next(v for v in found if not isinstance(v, Accepted))
-        return accepted[len(accepted) // 2] if len(accepted) >= TIMES else None
-
-    def count(self, workload: str, kernel: str) -> int:
-        return len(self._known.get((workload, kernel), []))
-
-    def add(self, workload: str, kernel: str, verdict: Verdict) -> None:
-        self._known.setdefault((workload, kernel), []).append(verdict)
-        if self._path is not None:
-            with self._path.open("a") as file:
-                print(json.dumps({"workload": workload, "kernel": kernel, "verdict": verdict_json(verdict)}), file=file)
-
-
-class Measured:
-    """The landscape of one workload as far as it was asked for: each kernel's verdict, the same in every search. Its
-    evaluator is opened for the first kernel that is new, and kept until `close`."""
-
-    def __init__(self, case: Case, table: Table) -> None:
-        self._case, self._table, self._stack = case, table, ExitStack()
-        self._workload = case.task.workload.digest
-        self._asked: dict[str, Kernel] = {}
-        self._evaluator: Evaluator | None = None
-
-    def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
-        for kernel in candidates:
-            key = trial_key(*kernel)
-            self._asked[key] = kernel
-            while (verdict := self._table.get(self._workload, key)) is None:
-                self._measure(key)
-            yield verdict
-
-    def settle(self, rng: random.Random) -> bool:
-        """Time the kernels near the best until each has `ENOUGH` verdicts. Whether they had them already."""
-        found = {key: self._table.get(self._workload, key) for key in self._asked}
-        speeds = {key: verdict.timing.speedup for key, verdict in found.items() if isinstance(verdict, Accepted)}
-        near = [key for key, speed in speeds.items() if speed >= NEAR * max(speeds.values())]
-        missing = [key for key in near for _ in range(ENOUGH - self._table.count(self._workload, key))]
-        rng.shuffle(missing)
-        for key in missing:
-            self._measure(key)
-        return not missing
-
-    def close(self) -> None:
-        self._stack.close()
-        self._evaluator = None
-
-    def _measure(self, key: str) -> None:
-        if self._evaluator is None:
-            self._evaluator = self._stack.enter_context(self._case.opened())
-        for verdict in self._evaluator.evaluate_each([self._asked[key]]):
-            self._table.add(self._workload, key, verdict)
 
 
 def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: int) -> SearchResult:
