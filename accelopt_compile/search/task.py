@@ -50,7 +50,7 @@ class SearchSettings:
     win_margin: float = 1.03
     """The lower end of the final timing's interval must be above this."""
     finalists: int = 3
-    """Candidates that get a full evaluation at the end, at most, until one wins."""
+    """Candidates whose full evaluation at the end finds them right, at most, until one wins."""
     estimated: bool = False
     """The device is not here: speeds are estimates, so that nothing wins or stops the search by them, and all finalists that
     are right in full are kept."""

@@ -113,10 +113,13 @@ def test_integers_of_all_sizes_are_read_and_compared_as_they_are(dtype: torch.dt
     assert torch.equal(compared(x, y), out) or torch.equal(compared(y, x), out)
 
 
-@pytest.mark.parametrize("name", ["one outlier", "first stretch apart", "far from zero", "about zero", "far from zero but one"])
+@pytest.mark.parametrize(
+    "name", ["one outlier", "first stretch apart", "far from zero", "about zero", "far from zero but one", "stretches apart"]
+)
 def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path: Path) -> None:
-    """Mean and variance by differences from what the first elements say: one of 1e17 there put the mean off by 6e-4."""
-    x = torch.randn(2, 50_000, generator=torch.Generator().manual_seed(3))
+    """Mean and variance by differences from what some elements say: one of 1e17 there put the mean off by 6e-4. Where stretches
+    lie about values of their own, one of them says nothing of the others."""
+    x = torch.randn(2, 50_000, generator=torch.Generator().manual_seed(4))
     if name == "one outlier":
         x = x * 1e3
         x[:, 5] = 1e17
@@ -127,6 +130,9 @@ def test_moments_in_one_pass_are_exact_whatever_comes_first(name: str, tmp_path:
     elif name == "far from zero but one":
         x += 50
         x[:, 5] = 300
+    elif name == "stretches apart":
+        x += 300 * torch.randn(2, 100, generator=torch.Generator().manual_seed(14)).repeat_interleave(500, -1)
+        x -= x.mean(-1, keepdim=True)
     ((workload, binding),) = regions_of(lambda x: torch.var_mean(x, -1, correction=0), x)
     source = BACKEND.render(workload, {"moments": "shifted"})
     artifact = BACKEND.build(source, source.defaults(), str(tmp_path))

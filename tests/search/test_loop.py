@@ -50,6 +50,30 @@ class Refusing(SimulatedEvaluator):
         return Rejected(stage=Stage.BUILD, reason="does not compile") if bad else verdict
 
 
+@dataclass(kw_only=True)
+class RefusingFirst(SimulatedEvaluator):
+    """One whose first `most` full evaluations end in a rejection."""
+
+    most: int
+    refused: int = 0
+
+    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict:
+        verdict = super().evaluate(source, tunables, effort=effort)
+        if effort == "quick" or self.refused == self.most:
+            return verdict
+        self.refused += 1
+        return Rejected(stage=Stage.NUMERICS, reason="wrong result")
+
+
+@pytest.mark.parametrize(("refused", "wins"), [(3, True), (5, True), (6, False)])
+def test_a_kernel_that_is_refused_in_full_makes_room_for_the_next(refused: int, wins: bool) -> None:
+    """The fastest texts share a fault with their structure: the three that may be looked at are three that are right. What ends
+    that is twice as many."""
+    world = World(made_by=partial(RefusingFirst, most=refused))
+    assert wins == (world.run().best is not None)
+    assert min(refused + 1, 6) == [effort for _, _, effort in world.evaluator.evaluations].count("full")
+
+
 def test_a_search_finds_a_kernel_well_above_its_seed() -> None:
     """On five landscapes the winner is proven in full and at least 1.5x as fast as the seed."""
     for number in range(5):

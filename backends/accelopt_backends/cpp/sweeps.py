@@ -5,14 +5,15 @@ from __future__ import annotations
 from accelopt_backends.cpp.emit import NestWriter
 
 
-def sweep(w: NestWriter, low: str, high: str, *, first: bool = False) -> None:
-    """From `low` to `high` by vectors, inside the loops over the row's outer atoms, or `first` for the first of each."""
+def sweep(w: NestWriter, low: str, high: str, *, place: str = "") -> None:
+    """From `low` to `high` by vectors, inside the loops over the row's outer atoms; at a `place` of 64 / VEC, one value of each."""
     out = w.lines["row"]
     out += ["{"] if w.scans else []
     depth = 0
     for atom in w.row[:-1]:
-        end = "1" if first else w.sizes[atom].c()
-        out.append("  " * depth + f"for (int64_t {atom} = 0; {atom} < {end}; ++{atom}) {{")
+        size = w.sizes[atom].c()
+        start, end = (f"{place} * ({size}) * VEC / 64", f"{place} * ({size}) * VEC / 64 + 1") if place else ("0", size)
+        out.append("  " * depth + f"for (int64_t {atom} = {start}; {atom} < {end}; ++{atom}) {{")
         depth += 1
     pad = "  " * depth
     out += [pad + f"float {carry} = 0.0f;" for carry in dict.fromkeys(w.scans)]

@@ -45,7 +45,7 @@ def _two_pass_moments(g: Graph, x: Val, over: list[int], out: str) -> tuple[Val,
 
 
 def _shifted_moments(g: Graph, x: Val, over: list[int], out: str) -> tuple[Val, Val]:
-    """The same in one pass, by differences from the mean of the row's first 64 elements, or from 0 where they vary about it.
+    """The same in one pass, by differences from the mean of 64 of the row's elements, or from 0 where they vary about it.
 
     sum (x-m)^2 = sum d^2 - (sum d)^2 / n with d = x - shift loses accuracy when |shift - m| is far above the standard
     deviation, and the mean itself where |shift| is far above |m|. Elements that vary more than they lie off zero say nothing of
