@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 # At most four workers: a test may hold a compiled model and a C++ compiler at once.
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist worksteal
+# Set to run whole sweeps and the longest tests too: half an hour on two cores instead of a quarter.
+THOROUGH ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 BENCHES ?= $(wildcard benchmarks/bench_*.py)
@@ -17,7 +19,7 @@ demo: $(INSTALLED)
 	$(BIN)/accelopt demo $(DEMO_ARGS)
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(THOROUGH),--thorough)
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

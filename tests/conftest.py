@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+
+import pytest
 
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 """Spares each process its probing of the vector instructions, which takes seconds wherever Inductor's cache is new. It is in
@@ -17,3 +20,24 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts `command &` with SIGINT ignored, and every child would inherit that: the commands that
     # tests interrupt would never hear of it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--thorough", action="store_true", help="run whole sweeps and the longest tests: half an hour on two cores, not a quarter"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --thorough, one case of n where a test is marked sweep(n), and nothing that is marked thorough."""
+    if config.getoption("--thorough"):
+        return
+    seen: Counter[str] = Counter()
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            item.add_marker(pytest.mark.skip(reason="takes long: only with --thorough"))
+        if sweep := item.get_closest_marker("sweep"):
+            name, (every,) = item.nodeid.partition("[")[0], sweep.args
+            if seen[name] % every:
+                item.add_marker(pytest.mark.skip(reason=f"one case of {every} runs: all with --thorough"))
+            seen[name] += 1

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.workloads import NAMES
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_small_workload_gives_the_same_finite_result_twice(name: str) -> None:
     """`small()` makes equal weights each time, and a call changes nothing that the next one sees."""

@@ -22,6 +22,7 @@ ROWS = (0, 2, 1, 3)
 """Memory order of (batch, sequence, head, dim) tensors seen as (batch, head, sequence, dim)."""
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_matches_float64_as_closely_as_eager(dtype: str, causal: bool, tmp_path: Path) -> None:
@@ -33,6 +34,7 @@ def test_matches_float64_as_closely_as_eager(dtype: str, causal: bool, tmp_path:
     case.check(threads=2, **DECODE[0])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype,dim", [("f32", 8), ("bf16", 40), ("f32", 72), ("bf16", 128), ("f32", 256), ("bf16", 5)])
 def test_any_head_size(dtype: str, dim: int, tmp_path: Path) -> None:
     """Head sizes that fill vectors and tiles, and those that leave tails."""
@@ -41,6 +43,7 @@ def test_any_head_size(dtype: str, dim: int, tmp_path: Path) -> None:
         case.check(**binding)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     "kind,shape",
     [

@@ -19,6 +19,7 @@ KERNEL = (
 )
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ["softmax_bf16", "layer_norm", "attention", "topk", "gelu_silu"])
 def test_a_kernel_survives_being_read_and_written(name: str) -> None:
     """What an author copies unchanged builds into the same machine code, at the same tunables."""

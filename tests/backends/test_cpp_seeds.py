@@ -23,6 +23,7 @@ from tests.regions.models import graph_of
 PRODUCTS = ["one row times a matrix", "one row with a bias", "a row times a matrix that lies by rows"]
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", CASES)
 def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
     """The generated kernel passes verification for each of the function's regions."""
@@ -31,6 +32,7 @@ def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
     assert [""] * max(1, len(faults)) == faults
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "swiglu", "rotary", "mean over rows", "transpose", *PRODUCTS])
 def test_a_seed_is_right_in_half_precision(name: str, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ TOLD_BY_ITSELF: Mapping[str, Function] = {
 }
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(("name", "told"), [*((n, False) for n in TOLD_BY_A_SUM), *((n, True) for n in TOLD_BY_ITSELF)])
 def test_a_nan_is_told_of_where_no_sum_does(name: str, told: bool, tmp_path: Path) -> None:
     regions = regions_of({**TOLD_BY_A_SUM, **TOLD_BY_ITSELF}[name], R(21, 21))
@@ -74,6 +75,7 @@ def test_long_chains_are_looked_through_in_no_time() -> None:
     assert time.process_time() - began < 20
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", [*TOLD_BY_A_SUM, *TOLD_BY_ITSELF])
 @pytest.mark.parametrize("where", [0, 10, 20], ids=["first", "within", "last"])
 def test_a_row_with_a_nan_gives_what_eager_gives(name: str, where: int, tmp_path: Path) -> None:

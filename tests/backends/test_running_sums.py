@@ -54,6 +54,7 @@ RIGHT_OR_REFUSED: dict[str, Case] = {
 CASES = {**RIGHT, **RIGHT_OR_REFUSED}
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("backend", [seeds.BACKEND, TritonBackend("triton-cuda-sm_80")], ids=["cpp", "triton"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_reads_a_running_sum_is_right_or_refused(name: str, backend: Any, tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_what_an_honest_author_writes_passes(text: str) -> None:
     assert [] == list(BACKEND.screen(KernelSource(language="cpp", text=text + "\n" + KERNEL)))
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", CASES)
 def test_every_kernel_of_the_generator_passes(name: str) -> None:
     """All workloads of the seed tests, at every structure the grammar offers."""

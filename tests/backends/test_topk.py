@@ -83,6 +83,7 @@ def check(built: Built, x: torch.Tensor, k: int, largest: bool, threads: int) ->
     assert all(k == len(set(row)) for row in positions.tolist())
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("dtype,length,k", [("f32", 20000, 9), ("bf16", 1000, 50), ("f16", 129, 8), ("bf16", 1, 1)])
 def test_chooses_as_eager_does(dtype: str, length: int, k: int, largest: bool, tmp_path: Path) -> None:

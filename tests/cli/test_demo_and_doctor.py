@@ -19,6 +19,7 @@ def run(tmp_path: Path, *arguments: str, **settings: str) -> subprocess.Complete
     return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=400, check=False)
 
 
+@pytest.mark.thorough
 def test_a_demo_that_may_not_search_says_so_and_is_right_all_the_same(tmp_path: Path) -> None:
     """Without a budget and with an empty store every region is Inductor's: exit code 3, the reasons, no wrong result."""
     done = run(tmp_path, "demo", "--layers", "1", "--tokens", "16", "--budget-s", "0", "--json")

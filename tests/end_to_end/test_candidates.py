@@ -71,6 +71,7 @@ def candidates(where: Bench) -> list[Record]:
     return [record for _, record in where.store.iter_records()]
 
 
+@pytest.mark.thorough
 def test_a_search_with_the_built_in_proposer_leaves_candidates_with_provenance() -> None:
     """Proven in simulation, estimated, and told of: by whom, at which sizes, under which environment, from what the toolchain
     said. No winner, no baseline."""
@@ -132,6 +133,7 @@ def test_a_search_with_a_model_leaves_candidates_that_the_device_makes_winners(
     assert [] == json.loads(capsys.readouterr().out)["regions"]
 
 
+@pytest.mark.thorough
 def test_a_device_on_which_nothing_is_faster_keeps_its_baseline(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

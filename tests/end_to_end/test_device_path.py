@@ -25,6 +25,7 @@ def softened(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
     return torch.softmax(torch.nn.functional.silu(h) * h, -1)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(300)
 def test_kernels_are_searched_proven_timed_and_launched() -> None:
     """The search's winner came through the device's path, and the compiled model gives eager's result with it."""

@@ -120,6 +120,7 @@ def test_one_searches_the_others_do_not_wait_and_all_launch_the_same(four: list[
     assert 2 == len(again[0]["called"])
 
 
+@pytest.mark.thorough
 def test_with_wait_all_come_back_with_the_winners(four: list[Worker], tmp_path: Path) -> None:
     """With `wait` nobody searches twice either, and the first compile of each process already calls the kernels."""
     for worker in four[:2]:

@@ -35,6 +35,7 @@ def everything(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [*(p.detach() for p in parameters), *state]
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     "optimizer,options",
     [

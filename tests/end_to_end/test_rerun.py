@@ -114,6 +114,7 @@ def test_options_that_contradict_are_usage_errors(capsys: pytest.CaptureFixture[
     assert "--rerun" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(120)
 def test_ctrl_c_keeps_what_was_done(planted: dict[str, str], tmp_path: Path) -> None:
     """Exit code 130 and how far it came. The honest kernels among the records take seconds, wherever their ids put them."""

@@ -51,6 +51,7 @@ def llama(planted: tuple[Path, list[dict[str, Any]]], tmp_path: Path) -> list[di
     return regions
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["mistral", "qwen2"])
 def test_relative_is_served_without_a_search(llama: list[dict[str, Any]], name: str) -> None:
@@ -61,6 +62,7 @@ def test_relative_is_served_without_a_search(llama: list[dict[str, Any]], name: 
     assert (told["regions"], hits, 0, 0) == (told["shared"], told["hits"], told["unanswered"], told["searches"])
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["qwen3", "mistral_window"])
 def test_relative_with_parts_of_its_own(llama: list[dict[str, Any]], name: str) -> None:

@@ -65,6 +65,7 @@ def test_without_a_folder_of_the_user_s_nothing_is_lent(tmp_path: Path, monkeypa
     assert not lent(tmp_path).exists()
 
 
+@pytest.mark.thorough
 def test_a_header_that_was_cut_short_costs_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GCC refuses it, wherever it ends; Inductor takes it for whole for ever. It is dropped, and the baseline compiled."""
     store, tmp = tmp_path / "store", tmp_path / "tmp"

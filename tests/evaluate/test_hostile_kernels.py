@@ -51,6 +51,7 @@ def evaluate(evaluator: Evaluator, source: KernelSource) -> object:
     return evaluator.evaluate(source, {"WIDTH": 1}, effort="quick")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_kernel_falls_at_its_stage(evaluator: Evaluator, name: str) -> None:
     """The kernel is rejected at the stage where it is wrong, and the verdict says something."""

@@ -21,6 +21,7 @@ assert Baselines(softmax_workload({COLUMNS}), {{"s0": 8}}).prepare()["inductor"]
 """
 
 
+@pytest.mark.thorough
 def test_torn_library_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty .so in Inductor's cache, which Inductor takes for compiled, costs one more compilation, not the baseline."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

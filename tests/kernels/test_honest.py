@@ -1,4 +1,5 @@
-"""Right kernels, written by hand in many ways or generated at every structure, are accepted on twenty seeds."""
+"""Right kernels, written by hand in many ways or generated at every structure, are accepted on twenty seeds (--thorough) or
+five."""
 
 from __future__ import annotations
 
@@ -14,8 +15,12 @@ from .conftest import refusal
 from .corpus import KEYS, Sample, samples
 from .workloads import NAMES, task
 
-SEEDS = [2**40 + 7919 * k for k in range(20)]
 SAMPLES = samples("honest")
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> list[int]:
+    return [2**40 + 7919 * k for k in range(20 if request.config.getoption("--thorough") else 5)]
 
 
 def marks(sample: Sample) -> list[pytest.MarkDecorator]:
@@ -35,24 +40,27 @@ def structures(name: str) -> Iterator[dict[str, str]]:
         yield from (dict(zip(grammar, values, strict=True)) for values in itertools.product(*grammar.values()))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(
     ("evaluator", "sample"),
     [pytest.param(s.workload, s, id=f"{s.workload}-{s.name}", marks=marks(s)) for s in SAMPLES],
     indirect=["evaluator"],
 )
-def test_another_way_to_compute_is_accepted(evaluator: Evaluator, sample: Sample) -> None:
+def test_another_way_to_compute_is_accepted(evaluator: Evaluator, sample: Sample, seeds: list[int]) -> None:
     """Order of summation, precision inside, online or in passes: all are right."""
-    assert None is refusal(evaluator, sample.source, seeds=SEEDS, at_once=10)
+    assert None is refusal(evaluator, sample.source, seeds=seeds, at_once=10)
 
 
 @pytest.mark.parametrize("evaluator", NAMES, indirect=True)
-def test_every_structure_of_the_grammar_is_accepted(evaluator: Evaluator, request: pytest.FixtureRequest) -> None:
+def test_every_structure_of_the_grammar_is_accepted(
+    evaluator: Evaluator, request: pytest.FixtureRequest, seeds: list[int]
+) -> None:
     """What the built-in proposer can write is right, for every structural choice."""
     name = request.node.callspec.params["evaluator"]
     refused = {}
     for structure in structures(name):
         source = CppBackend().render(task(name).workload, structure)
-        refused[str(structure)] = refusal(evaluator, source, seeds=SEEDS, at_once=20)
+        refused[str(structure)] = refusal(evaluator, source, seeds=seeds, at_once=20)
     assert dict.fromkeys(refused) == refused
 
 

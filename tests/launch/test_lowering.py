@@ -115,6 +115,7 @@ def test_inputs_stay_alive(tmp_path: Path) -> None:
     torch.testing.assert_close(expected, compiled(fn)(a, b))
 
 
+@pytest.mark.thorough
 def test_cpp_wrapper_uses_the_operator(tmp_path: Path) -> None:
     """Under cpp_wrapper the call goes through the dispatcher and is right."""
     key = handmade.add_twice(tmp_path)

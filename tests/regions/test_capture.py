@@ -63,6 +63,7 @@ def compare_with_the_pass(model: Callable[..., Any], inputs: dict[str, Any], *, 
     return found
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_a_dry_capture_finds_the_digests_that_the_pass_finds(training: bool) -> None:
     """Two layers of Llama, static shapes."""
@@ -71,6 +72,7 @@ def test_a_dry_capture_finds_the_digests_that_the_pass_finds(training: bool) -> 
     assert (2 if training else 1) == len(graphs)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 def test_with_dynamic_shapes_too(training: bool) -> None:
     """A block with attention, norm and a gated product, all sizes symbolic."""

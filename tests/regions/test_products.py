@@ -149,6 +149,7 @@ def test_products_of_integers_are_walls() -> None:
     assert "aten.mm of integers" in cut.refused.values()
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize(("name", "regions"), [("llama", 7), ("gpt2", 8)])
 def test_layers_of_models_give_the_same_few_workloads(name: str, regions: int) -> None:
     """Two layers: attention's output with residual, gated unit or MLP with its norm, MLP's output with residual."""

@@ -10,6 +10,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.llm.client import Reply, Request
 from accelopt_compile.llm.recording import RecordingClient, recorded_calls
@@ -105,6 +107,7 @@ def asked(paid: Path, session: int) -> list[str]:
     return [key for number, key in lines if number == session]
 
 
+@pytest.mark.thorough
 def test_a_run_killed_at_twenty_moments_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
     """Same winner after each kill; no recorded answer is paid for again; one run in the store."""
     whole = run_once(tmp_path / "whole", tmp_path / "whole.paid", 0)

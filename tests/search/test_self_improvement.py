@@ -34,6 +34,7 @@ def learned(family: str, preset: str) -> tuple[Experience, ...]:
     return prior
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("preset", ["quick", "default"])
 @pytest.mark.parametrize("family", ["norm", "softmax"])
 def test_experience_of_ten_workloads_saves_two_fifths_of_the_candidates(family: str, preset: str) -> None:

@@ -6,7 +6,7 @@ from accelopt_backends.cpp.emit import NestWriter
 
 
 def sweep(w: NestWriter, low: str, high: str, *, place: str = "") -> None:
-    """From `low` to `high` by vectors, inside the loops over the row's outer atoms; at a `place` of 64 / VEC, one value of each."""
+    """From `low` to `high` by vectors, inside the loops over the row's outer atoms; at a `place` of 64 / VEC, one of each."""
     out = w.lines["row"]
     out += ["{"] if w.scans else []
     depth = 0

@@ -102,6 +102,7 @@ class Gradients(Interpreted):
             assert (out.double() - exact).abs().max() <= allowed
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_gradients_match_float64_as_closely_as_eager(dtype: str, causal: bool, tmp_path: Path) -> None:

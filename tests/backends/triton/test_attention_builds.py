@@ -33,6 +33,7 @@ def drawn(source: KernelSource, target: str, seed: int) -> dict[str, int]:
             return chosen
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", SOURCES)
 def test_defaults_compile_without_spilling(name: str, target: str, tmp_path: Path) -> None:
@@ -45,6 +46,7 @@ def test_defaults_compile_without_spilling(name: str, target: str, tmp_path: Pat
     assert all(launch["spill_bytes"] <= 64 for launch in launches)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("seed,name,target", [(1, "prefill", "sm_80"), (2, "gradients", "sm_90"), (3, "decode", "gfx942")])
 def test_other_choices_compile(seed: int, name: str, target: str, tmp_path: Path) -> None:
     """What `valid` lets through for a target fits it."""

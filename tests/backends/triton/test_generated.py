@@ -50,6 +50,7 @@ def faults(name: str, folder: Path, dtype: torch.dtype = torch.float32, structur
     return found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
     """The generated kernel passes verification for each of the function's regions."""
@@ -57,6 +58,7 @@ def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
     assert [""] * max(1, len(found)) == found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "swiglu", "rotary", "transpose"])
 def test_a_seed_is_right_in_half_precision(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -65,6 +67,7 @@ def test_a_seed_is_right_in_half_precision(name: str, dtype: torch.dtype, tmp_pa
     assert [""] * max(1, len(found)) == found
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "batch norm in training", "softmax over an outer dimension"])
 def test_every_structural_choice_gives_a_right_kernel(name: str, tmp_path: Path) -> None:
     """Rows held, walked, walked once; reductions finished row by row, or split."""

@@ -27,6 +27,7 @@ def workloads(name: str, *, training: bool, dtype: torch.dtype) -> dict[str, tup
     return found
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("name", "dtype", "count"), [("llama", torch.bfloat16, 4), ("gpt2", torch.float32, 4), ("bert", torch.float32, 5)]
 )
@@ -38,6 +39,7 @@ def test_layers_are_right(name: str, dtype: torch.dtype, count: int, tmp_path: P
         assert "" == fault(matmul.render(workload, {}), workload, binding, tmp_path)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_training_is_supported(name: str) -> None:
     """Forward regions keep what the backward needs as further outputs."""

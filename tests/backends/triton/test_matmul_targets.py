@@ -36,6 +36,7 @@ def packed() -> Workload:
 TARGETS = ("triton-cuda-sm_80", "triton-cuda-sm_90", "triton-hip-gfx942")
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("workload", [layer, normed, packed], ids=["layer", "norm and gated unit", "four bits"])
 def test_defaults_and_valid_choices_compile_and_use_tensor_cores(workload: object, target: str, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from accelopt_compile.config import settings_from
 from accelopt_compile.llm.client import Request
 from accelopt_compile.llm.scripted import ScriptedClient
@@ -15,6 +17,7 @@ from accelopt_compile.tuning import tune
 from tests.evaluate.conftest import softmax_workload
 
 
+@pytest.mark.thorough
 def test_a_search_with_a_scripted_model_leaves_candidates(tmp_path: Path) -> None:
     """The model answers with the backend's own kernel of another structure: right, so it is kept, with its author and run."""
     workload = softmax_workload(64)

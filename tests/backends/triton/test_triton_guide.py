@@ -80,6 +80,7 @@ def test_the_online_example_keeps_what_is_not_finite(tmp_path: Path) -> None:
     torch.testing.assert_close(out, torch.softmax(x, -1), equal_nan=True)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_compiles(name: str, target: str, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def evaluator(request: pytest.FixtureRequest, cache: None, tmp_path_factory: pyt
         yield opened
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize(
     ("evaluator", "sample"),
     [pytest.param(s.workload, s, id=f"{s.workload}-{s.name}") for s in SAMPLES],
