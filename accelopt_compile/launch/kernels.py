@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import native
-from accelopt_compile.records import TensorSpec, Workload
+from accelopt_compile.launch.layouts import allocating_text, layouts, torch_dtype
+from accelopt_compile.records import Workload
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 log = logging.getLogger("accelopt_compile.launch")
 
@@ -198,64 +199,25 @@ def _problem(key: str, reason: str) -> None:
     warnings.warn(f"accelopt: kernel {key[:16]} {reason}; the region runs in eager", KernelFellBack, stacklevel=3)
 
 
-# ---------------------------------------------------------------- layouts
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """torch's dtype for a record's short name."""
-    import torch
-
-    names = {
-        "f64": torch.float64,
-        "f32": torch.float32,
-        "bf16": torch.bfloat16,
-        "f16": torch.float16,
-        "i64": torch.int64,
-        "i32": torch.int32,
-        "i16": torch.int16,
-        "i8": torch.int8,
-        "u8": torch.uint8,
-        "b8": torch.bool,
-    }
-    return names[name]
-
-
-Layouts = Callable[..., tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]]
-
-
-@functools.lru_cache(maxsize=4096)
-def layouts(specs: tuple[TensorSpec, ...], symbols: tuple[str, ...]) -> Layouts:
-    """`(symbol values...) -> ((shape, strides), ...)`. Integers give integers, SymInts give SymInts.
-
-    Compiled, because it runs at every call with several outputs. The expressions are safe to compile: a record admits
-    only arithmetic over symbols (`records._EXPRESSION`).
-    """
-
-    def dims(values: Sequence[Any]) -> str:
-        return "(" + "".join(f"{v}, " for v in values) + ")"
-
-    body = "".join(f"({dims(s.shape)}, {dims(s.strides)}), " for s in specs)
-    made: Layouts = eval(f"lambda {', '.join(symbols)}: ({body})", {"__builtins__": {}})
-    return made
-
-
 def _allocating(entry: Adopted, launched: native.Launched) -> Callable[..., Any]:
     import torch
 
     workload = entry.workload
-    on_host = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None) if entry.device == "cpu" else None
-    shapes = layouts(workload.output_specs, workload.symbols)
     dtypes = tuple(torch_dtype(s.dtype) for s in workload.output_specs)
+    on_host = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None) if entry.device == "cpu" else None
+    if on_host is not None:
+        made: Callable[..., Any] = eval(allocating_text(workload), {"__builtins__": {}})(on_host, launched, *dtypes)
+        return made
+    shapes = layouts(workload.output_specs, workload.symbols)
     first_size = len(workload.inputs)
-    single = len(dtypes) == 1
 
     def call(*args: Any) -> Any:
-        allocate = on_host or functools.partial(_empty_beside, args[0] if first_size else entry.device)
+        allocate = functools.partial(_empty_beside, args[0] if first_size else entry.device)
         outs = tuple(
             allocate(shape, strides, dtype) for (shape, strides), dtype in zip(shapes(*args[first_size:]), dtypes, strict=True)
         )
         launched(*args, *outs)
-        return outs[0] if single else outs
+        return outs[0] if len(outs) == 1 else outs
 
     return call
 
@@ -266,24 +228,3 @@ def _empty_beside(place: Any, shape: Sequence[int], strides: Sequence[int], dtyp
 
     device = place.device if isinstance(place, torch.Tensor) else place
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
-
-
-def with_declared_strides(workload: Workload, tensors: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    """The tensors, copied where their strides are not the ones that the kernel was proven on."""
-    wanted = layouts(workload.inputs, workload.symbols)(*sizes)
-    return [_restrided(t, *layout) for t, layout in zip(tensors, wanted, strict=True)]
-
-
-def _restrided(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
-    import torch
-
-    same = all(size <= 1 or have == want for size, have, want in zip(tensor.shape, tensor.stride(), strides, strict=True))
-    if same:
-        return tensor.detach()
-    compact = tuple(1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True))
-    made = torch.empty_strided(compact, strides, dtype=tensor.dtype, device=tensor.device)
-    source = tensor.detach()
-    for dim, stride in enumerate(strides):
-        if stride == 0 and source.shape[dim] > 1:
-            source = source.narrow(dim, 0, 1)
-    return made.copy_(source).expand(shape)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from accelopt_compile.launch import kernels
+from accelopt_compile.launch.layouts import layouts, torch_dtype, with_declared_strides
 
 MAX_INPUTS = 16
 MAX_OUTPUTS = 6
@@ -65,7 +66,7 @@ def _run(*arguments: Any) -> Any:
     """Through the dispatcher: strides may not be the declared ones, so check them, and allocate the outputs."""
     *tensors, sizes, key = arguments
     adopted = kernels.adopted(key)
-    laid_out = kernels.with_declared_strides(adopted.workload, tensors, sizes)
+    laid_out = with_declared_strides(adopted.workload, tensors, sizes)
     return kernels.resolve_allocating(key)(*laid_out, *sizes)
 
 
@@ -75,10 +76,10 @@ def _fake(*arguments: Any) -> Any:
     adopted = kernels.adopted(key)
     workload = adopted.workload
     device = tensors[0].device if tensors else torch.device(adopted.device)
-    layouts = kernels.layouts(workload.output_specs, workload.symbols)(*sizes)
+    wanted = layouts(workload.output_specs, workload.symbols)(*sizes)
     made = tuple(
-        torch.empty_strided(shape, strides, dtype=kernels.torch_dtype(spec.dtype), device=device)
-        for (shape, strides), spec in zip(layouts, workload.output_specs, strict=True)
+        torch.empty_strided(shape, strides, dtype=torch_dtype(spec.dtype), device=device)
+        for (shape, strides), spec in zip(wanted, workload.output_specs, strict=True)
     )
     return made[0] if len(made) == 1 else made
 
