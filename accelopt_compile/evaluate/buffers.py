@@ -19,7 +19,8 @@ from accelopt_compile.records import Binding, TensorSpec, Workload
 
 GUARDS = (0, 1)
 """Canaries, one kind per run: numbers like any others, then huge ones of either sign (and wild indices), drawn anew in each
-process. A value read from outside changes the result between two runs; a kernel cannot tell by them where it is."""
+process and dealt out anew in each run. A value read from outside changes the result between two runs; a kernel cannot tell by
+them where it is."""
 
 _POOL = 1 << 16
 
@@ -36,6 +37,10 @@ def _canaries(kind: int) -> torch.Tensor:
 
 def _fill_with_canaries(raw: torch.Tensor, kind: int) -> None:
     pool = _canaries(kind)
+    # Not the same one at the same place each time: where it is a small one, a little of it is rounded away in every run.
+    first = pool[8 * secrets.randbelow(pool.numel() // 8) :][: raw.numel()]
+    raw[: first.numel()].copy_(first)
+    raw = raw[first.numel() :]
     whole = raw.numel() // pool.numel() * pool.numel()
     raw[:whole].view(-1, pool.numel()).copy_(pool.expand(whole // pool.numel(), -1))
     raw[whole:].copy_(pool[: raw.numel() - whole])

@@ -92,6 +92,16 @@ def test_canaries_notice_one_byte_on_either_side() -> None:
         assert not output.intact()
 
 
+def test_the_same_canary_is_not_at_the_same_place_each_time() -> None:
+    """One that is too small to show in a result does not hide what reads it from every run."""
+    seen = set()
+    for _ in range(20):
+        buffers = Buffers(embedding(), {"s0": 1})
+        buffers.poison(0)
+        seen.add(float(buffers.outputs[0]._raw.view(torch.float32)[0]))
+    assert len(seen) > 15
+
+
 def test_sizes_that_are_tried_include_the_ends() -> None:
     """1, 0, the next larger size and the double are among the other sizes of a free dimension."""
     tried = {binding["s0"] for binding in bindings_to_try(embedding(), {"s0": 96})}
