@@ -27,7 +27,7 @@ def _regions(name: str, training: bool) -> dict[str, tuple[Workload, dict[str, i
     return found
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
 @pytest.mark.parametrize("name", sorted(UNSUPPORTED_AT_MOST))
 def test_every_supported_region_of_a_model_gets_a_right_seed(name: str, training: bool, tmp_path: Path) -> None:

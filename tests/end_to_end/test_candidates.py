@@ -97,6 +97,7 @@ def test_a_search_with_the_built_in_proposer_leaves_candidates_with_provenance()
     assert here.store.best(product_of_three().digest, TARGET, BINDING, environment=here.environment) is None
 
 
+@pytest.mark.thorough
 def test_a_search_with_a_model_leaves_candidates_that_the_device_makes_winners(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,7 @@ def test_with_wait_all_come_back_with_the_winners(four: list[Worker], tmp_path: 
     assert 2 == len(answers[0]["called"])
 
 
+@pytest.mark.thorough
 def test_killed_while_searching(four: list[Worker], tmp_path: Path) -> None:
     """SIGKILL after two verdicts: the store is whole, the claim is free, and the next process appends to the search: the
     first verdicts stay as they are and no kernel is evaluated twice."""

@@ -98,6 +98,7 @@ def test_damaged_files_cost_time_only(caches: Path) -> None:
     assert [] == again["problems"]
 
 
+@pytest.mark.thorough
 def test_without_kernels_it_is_inductors_own_graph(caches: Path) -> None:
     """The cached graph that calls kernels serves neither mode "off" nor a store whose kernels are gone; those two share
     the entry that Inductor makes alone."""

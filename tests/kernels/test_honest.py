@@ -51,6 +51,7 @@ def test_another_way_to_compute_is_accepted(evaluator: Evaluator, sample: Sample
     assert None is refusal(evaluator, sample.source, seeds=seeds, at_once=10)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("evaluator", NAMES, indirect=True)
 def test_every_structure_of_the_grammar_is_accepted(
     evaluator: Evaluator, request: pytest.FixtureRequest, seeds: list[int]

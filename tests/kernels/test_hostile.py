@@ -35,7 +35,7 @@ def marks(sample: Sample) -> list[pytest.MarkDecorator]:
     return []
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(
     ("evaluator", "sample"),
     [pytest.param(s.workload, s, id=f"{s.workload}-{s.name}", marks=marks(s)) for s in SAMPLES],

@@ -139,6 +139,7 @@ print("hits", counters["inductor"]["fxgraph_cache_hit"])
 """
 
 
+@pytest.mark.thorough
 def test_fresh_process_loads_the_cached_graph(tmp_path: Path) -> None:
     """A second process takes the compiled graph from Inductor's cache and finds operator and kernel."""
     script = WARM.format(tests=str(Path(__file__).parent), scratch=str(tmp_path))

@@ -12,7 +12,7 @@ from tests.regions.models import MODELS, Block, Checked, build, run
 CASES = [("llama", False), ("bert", False), *((name, True) for name in MODELS)]
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize(("name", "training"), CASES)
 def test_every_region_equals_its_reference_and_may_be_replaced_by_it(name: str, training: bool) -> None:
     """On the values of a real call; loss and gradients stay what eager gives, and layers share digests."""

@@ -50,7 +50,7 @@ def faults(name: str, folder: Path, dtype: torch.dtype = torch.float32, structur
     return found
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ALL)
 def test_a_seed_is_right_on_odd_shapes(name: str, tmp_path: Path) -> None:
     """The generated kernel passes verification for each of the function's regions."""

@@ -90,6 +90,7 @@ def interpreted(folder: Path, cases: list[Case]) -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.thorough
 def test_seeds_for_definitions_run_as_solutions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Definition, workload, seed, solution: the exported module computes the reference, at other sizes than it was traced at."""
     monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "store"))
