@@ -14,8 +14,9 @@ import torch
 from torch.fx import Node
 
 from accelopt_compile import attention
+from accelopt_compile.dtypes import SHORT_DTYPE
 from accelopt_compile.family import PRODUCTS
-from accelopt_compile.nodes import SHORT_DTYPE, op_name, overload, packet_name, results, sources, values
+from accelopt_compile.nodes import op_name, overload, packet_name, results, sources, values
 from accelopt_compile.sizes import is_backed, is_contiguous, same_size
 
 

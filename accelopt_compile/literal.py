@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from accelopt_compile.dtypes import SHORT_DTYPE
 from accelopt_compile.errors import AccelOptError
-from accelopt_compile.nodes import SHORT_DTYPE, op_name, packet_name, values
+from accelopt_compile.nodes import op_name, packet_name, values
 from accelopt_compile.records import DtypeArg, Ref, TensorSpec, Workload
 from accelopt_compile.records import Node as WorkloadNode
 from accelopt_compile.sizes import hint

@@ -9,21 +9,8 @@ import torch
 from torch.fx import Node
 
 from accelopt_compile import attention
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.errors import InvalidRecord
-
-SHORT_DTYPE = {
-    torch.float64: "f64",
-    torch.float32: "f32",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-    torch.int64: "i64",
-    torch.int32: "i32",
-    torch.int16: "i16",
-    torch.int8: "i8",
-    torch.uint8: "u8",
-    torch.bool: "b8",
-}
-"""Our short names of the dtypes that a workload may use."""
 
 
 def packet_name(node: Node) -> str:
@@ -55,10 +42,9 @@ def overload(op: str) -> torch._ops.OpOverload:
 
 def torch_dtype(short: str) -> torch.dtype:
     """The dtype called "f32". Raises InvalidRecord for an unknown name."""
-    for dtype, name in SHORT_DTYPE.items():
-        if name == short:
-            return dtype
-    raise InvalidRecord(f"unknown dtype {short!r}")
+    if short not in DTYPES:
+        raise InvalidRecord(f"unknown dtype {short!r}")
+    return DTYPES[short]
 
 
 def values(node: Node) -> tuple[Any, ...]:

@@ -10,11 +10,11 @@ import torch
 
 from accelopt_compile.arithmetic import flatten_products
 from accelopt_compile.dims import Dims
+from accelopt_compile.dtypes import SHORT_DTYPE
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.family import PRODUCTS, family_of
 from accelopt_compile.fingerprint import numerics
 from accelopt_compile.layout import Layouts, stride_class
-from accelopt_compile.nodes import SHORT_DTYPE
 from accelopt_compile.order import ordered
 from accelopt_compile.records import Dim, DtypeArg, Node, Ref, SymbolArg, TensorSpec, Workload
 from accelopt_compile.regions import Region

@@ -217,7 +217,7 @@ class Signed:
 
 def signed(operator: Operator, dtype: torch.dtype) -> Signed:
     """The operator's workload. Which argument is which is found by trying: every order but one gives other results."""
-    from accelopt_compile.evaluate.reference import DTYPES as NAMES
+    from accelopt_compile.dtypes import DTYPES
     from accelopt_compile.evaluate.reference import reference_module
     from tests.backends.seeds import regions_of
 
@@ -226,7 +226,7 @@ def signed(operator: Operator, dtype: torch.dtype) -> Signed:
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     workload, binding = next(iter(regions_of(operator.function, *given)), None) or by_hand(given, wanted[0])
     program = reference_module(workload, binding)
-    specs = [(workload.bound_shape(s, binding), NAMES[s.dtype]) for s in workload.inputs]
+    specs = [(workload.bound_shape(s, binding), DTYPES[s.dtype]) for s in workload.inputs]
     for order in itertools.permutations(range(len(given)), len(specs)):
         chosen = [given[k] for k in order]
         if any(x.numel() != math.prod(s) or x.dtype != d for x, (s, d) in zip(chosen, specs, strict=True)):

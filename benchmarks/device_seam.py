@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import torch
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.evaluate.devices import CudaStopwatch
 from accelopt_compile.evaluate.placing import placed
-from accelopt_compile.evaluate.reference import DTYPES, reference_module
+from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.records import Workload
 from benchmarks.device_timing import Stopwatch
 

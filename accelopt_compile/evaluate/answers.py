@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch.fx import GraphModule
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.evaluate.compare import Exact, Expected, Picked
 from accelopt_compile.evaluate.exact import exact_outputs
 from accelopt_compile.evaluate.families import EXPONENTS, NONFINITE
 from accelopt_compile.evaluate.inputs import MASKING, make_inputs
 from accelopt_compile.evaluate.overflow import overflows
-from accelopt_compile.evaluate.reference import DTYPES, reference_module, widen
+from accelopt_compile.evaluate.reference import reference_module, widen
 from accelopt_compile.evaluate.roles import Role, roles
 from accelopt_compile.evaluate.roundings import UNIT
 from accelopt_compile.evaluate.sensitivity import Moves, sensitivity

@@ -18,9 +18,10 @@ from filelock import FileLock
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.evaluate.devices import Device
 from accelopt_compile.evaluate.placing import lowerable, placed
-from accelopt_compile.evaluate.reference import DTYPES, reference_module
+from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.evaluate.sandbox.headers import drop_headers
 from accelopt_compile.records import Binding, Workload
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 import torch
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.errors import InvalidRecord
-from accelopt_compile.evaluate.reference import DTYPES
 from accelopt_compile.records import Binding, TensorSpec, Workload
 
 GUARDS = (0, 1)

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.evaluate.drawing import bools, floats, integers, some_of
 from accelopt_compile.evaluate.families import AIMED, NONFINITE, any_nan
-from accelopt_compile.evaluate.reference import DTYPES, FLOATS
+from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.evaluate.roles import Role
 from accelopt_compile.records import Binding, TensorSpec, Workload
 

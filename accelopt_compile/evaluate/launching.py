@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accelopt_compile.evaluate.reference import DTYPES
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.launch import huge_pages
 from accelopt_compile.records import Binding, Workload
 

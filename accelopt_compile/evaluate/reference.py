@@ -13,21 +13,10 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.fx import Node as FxNode
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Arg, Binding, DtypeArg, Ref, SymbolArg, Workload, evaluate_dim
 
-DTYPES: dict[str, torch.dtype] = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "bf16": torch.bfloat16,
-    "f16": torch.float16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "b8": torch.bool,
-}
 FLOATS = ("f64", "f32", "bf16", "f16")
 
 MADE_ON_CPU: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import native
-from accelopt_compile.launch.layouts import allocating_text, layouts, torch_dtype
+from accelopt_compile.launch.layouts import allocating_text, layouts
 from accelopt_compile.records import Workload
 
 if TYPE_CHECKING:
@@ -202,8 +202,10 @@ def _problem(key: str, reason: str) -> None:
 def _allocating(entry: Adopted, launched: native.Launched) -> Callable[..., Any]:
     import torch
 
+    from accelopt_compile.dtypes import DTYPES
+
     workload = entry.workload
-    dtypes = tuple(torch_dtype(s.dtype) for s in workload.output_specs)
+    dtypes = tuple(DTYPES[s.dtype] for s in workload.output_specs)
     on_host = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", None) if entry.device == "cpu" else None
     if on_host is not None:
         made: Callable[..., Any] = eval(allocating_text(workload), {"__builtins__": {}})(on_host, launched, *dtypes)

@@ -7,32 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelopt_compile.records import TensorSpec, Workload
-
-if TYPE_CHECKING:
-    import torch
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    """torch's dtype for a record's short name."""
-    import torch
-
-    names = {
-        "f64": torch.float64,
-        "f32": torch.float32,
-        "bf16": torch.bfloat16,
-        "f16": torch.float16,
-        "i64": torch.int64,
-        "i32": torch.int32,
-        "i16": torch.int16,
-        "i8": torch.int8,
-        "u8": torch.uint8,
-        "b8": torch.bool,
-    }
-    return names[name]
-
 
 Layouts = Callable[..., tuple[tuple[tuple[Any, ...], tuple[Any, ...]], ...]]
 

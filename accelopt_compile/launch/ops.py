@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.launch import kernels
-from accelopt_compile.launch.layouts import layouts, torch_dtype, with_declared_strides
+from accelopt_compile.launch.layouts import layouts, with_declared_strides
 
 MAX_INPUTS = 16
 MAX_OUTPUTS = 6
@@ -78,7 +79,7 @@ def _fake(*arguments: Any) -> Any:
     device = tensors[0].device if tensors else torch.device(adopted.device)
     wanted = layouts(workload.output_specs, workload.symbols)(*sizes)
     made = tuple(
-        torch.empty_strided(shape, strides, dtype=torch_dtype(spec.dtype), device=device)
+        torch.empty_strided(shape, strides, dtype=DTYPES[spec.dtype], device=device)
         for (shape, strides), spec in zip(wanted, workload.output_specs, strict=True)
     )
     return made[0] if len(made) == 1 else made

@@ -20,7 +20,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from accelopt_compile.capture import CapturedGraph, capture
-from accelopt_compile.evaluate.reference import DTYPES
+from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.kinds import Kind, classify
 from accelopt_compile.nodes import op_name
 from accelopt_compile.partition import partition
