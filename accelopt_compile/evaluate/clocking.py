@@ -8,34 +8,27 @@ import random
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.devices import MARGINS
+from accelopt_compile.evaluate.doubts import CLOCKS_APART, borne_out, charged, on_new_content, seen_ratio
 from accelopt_compile.evaluate.sandbox.host import Child
 from accelopt_compile.evaluate.verifying import called
 from accelopt_compile.records import Rejected, Stage, Timing
 
 CLOSE = 1.2
 """A second baseline within this factor of the better one is measured against too, at full effort."""
-CLOCKS_APART = 1.6
-"""By how much the host's clock may see less of a speedup than the runner's: calls are few, and neighbours disturb both."""
 LOOK_S = 0.001
 """Short enough to fall between what neighbours do: at 4 ms on two busy threads no look did."""
 LOOKS = 10
 ATTEMPTS = 4
 SURPRISES = 15
 SURPRISED_S = 0.3
-NO_GAIN = 1.1
 READS = 12
 READ_S = 0.05
-UNNOTICED = 0.02
-"""A difference below this share of the base's time is the noise of so few readings."""
 DATA_DEPENDENT = ("topk", "sort")
-MEMORY_APART = 1.9
-"""A gain that is real may be larger on what lies in the nearest cache, but not by so much."""
 
 
 class Stopped(Exception):
@@ -193,51 +186,22 @@ class Clocking:
         return time.perf_counter() - begin
 
     def _surprise(self, runner: Child, base: str, paired: timing.Paired) -> timing.Paired:
-        """The speedup on content that each call sees for the first time. Raises Stopped where nothing is left of it: then
-        the kernel answers from what it has seen, or gains only on what lies in the nearest cache. Where the work depends on
-        the data, as in a top-k whose branches a processor learns by heart, the speedup on new content is the true one."""
+        """The speedup, believed as far as content that each call sees for the first time bears it out. Raises Stopped where the
+        kernel gains only on what it has seen: it answers from memory, or gains only on what lies in the nearest cache."""
         count = max(3, min(SURPRISES, int(1e6 * SURPRISED_S / (8 * (paired.ours_us + paired.base_us)))))
         times: dict[str, list[float]] = {"kernel": [], base: []}
         for _ in range(ATTEMPTS):  # as for `_look`: a neighbour that empties the caches must not speak against a kernel
             for side, seen_so_far in times.items():
                 reply = self.asked(runner, {"op": "fresh", "side": side, "count": count})
                 seen_so_far += _times(reply["times"], count)
-            seen = min(times[base]) / min(times["kernel"])
-            apart = CLOCKS_APART if seen < NO_GAIN else MEMORY_APART
-            if paired.low <= 1.0 or paired.ratio <= apart * seen:
+            ours_us, base_us = (min(times[side]) / 1e3 for side in ("kernel", base))
+            if borne_out(paired, base_us / ours_us):
                 return paired
-        if any(op in node.op for node in self._crew.workload.nodes for op in DATA_DEPENDENT):
-            share = seen / paired.ratio
-            return replace(paired, ratio=seen, low=paired.low * share, high=paired.high * share)
-        reason = f"a gain of {paired.ratio:.2f}x on inputs that it has just seen, {seen:.2f}x on others"
+        by_data = any(op in node.op for node in self._crew.workload.nodes for op in DATA_DEPENDENT)
+        if (found := on_new_content(paired, ours_us, base_us, by_data=by_data)) is not None:
+            return found
+        reason = f"a gain of {paired.ratio:.2f}x on inputs that it has just seen, {base_us / ours_us:.2f}x on others"
         raise Stopped(Rejected(stage=Stage.CHEAT, reason=reason))
-
-
-def seen_ratio(ours_us: float, theirs_us: float, *, launch_us: float) -> float:
-    """The least speedup that two times by the host's clock speak against, when up to `launch_us` of ours is launching.
-
-    >>> seen_ratio(50.0, 100.0, launch_us=0.0)
-    2.0
-    >>> seen_ratio(16.0, 20.0, launch_us=15.0), seen_ratio(215.0, 100.0, launch_us=15.0)
-    (20.0, 0.5)
-    """
-    return theirs_us / max(ours_us - launch_us, 1e-3)
-
-
-def charged(paired: timing.Paired, *, longer_us: float, step_us: float = 0.0) -> timing.Paired:
-    """The measurement with `longer_us` more for each of our calls. Stores past the caches make a kernel fast, and the model
-    slow, whose next operator reads what was just written: an RMS norm of 512 x 2048 in bfloat16 was 2.07x so, and is 1.56x.
-
-    >>> before = timing.Paired(ratio=2.0, low=1.8, high=2.2, ours_us=100.0, base_us=200.0, blocks=12)
-    >>> charged(before, longer_us=25.0).ratio, charged(before, longer_us=3.0).ratio, charged(before, longer_us=-50.0).ratio
-    (1.6, 2.0, 2.0)
-
-    Less than a step of the clock is nothing: `step_us`.
-    """
-    if longer_us < max(UNNOTICED * paired.base_us, step_us):
-        return paired
-    share = paired.ours_us / (paired.ours_us + longer_us)
-    return replace(paired, ratio=paired.ratio * share, low=paired.low * share, high=paired.high * share)
 
 
 def _pairs(value: Any, count: int) -> list[tuple[float, float]]:

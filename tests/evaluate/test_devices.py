@@ -23,9 +23,9 @@ from accelopt_compile.evaluate import Evaluator, Limits, open_evaluator, timing
 from accelopt_compile.evaluate.baseline import fake_inputs
 from accelopt_compile.evaluate.buffers import Buffers
 from accelopt_compile.evaluate.cases import on_device, trials
-from accelopt_compile.evaluate.clocking import charged, seen_ratio
 from accelopt_compile.evaluate.crew import turn
 from accelopt_compile.evaluate.devices import MARGINS, Copies, device_named
+from accelopt_compile.evaluate.doubts import charged, seen_ratio
 from accelopt_compile.evaluate.placing import lowerable, placed
 from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.evaluate.sandbox.arena import Arena

@@ -1,0 +1,74 @@
+"""What a measured speedup is worth once a reader, another clock and new content have been asked. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accelopt_compile.evaluate import timing
+
+CLOCKS_APART = 1.6
+"""By how much the host's clock may see less of a speedup than the runner's: calls are few, and neighbours disturb both."""
+NO_GAIN = 1.1
+"""A speedup below this is none."""
+MEMORY_APART = 1.9
+"""A gain that is real may be larger on what lies in the nearest cache, but not by so much."""
+UNNOTICED = 0.02
+"""A difference below this share of the base's time is the noise of so few readings."""
+
+
+def borne_out(paired: timing.Paired, ratio: float) -> bool:
+    """Whether a speedup of `ratio` on new content agrees with the measured one, or there is none to agree with.
+
+    >>> paired = timing.Paired(ratio=3.0, low=2.8, high=3.2, ours_us=10.0, base_us=30.0, blocks=12)
+    >>> borne_out(paired, 1.7), borne_out(paired, 1.5), borne_out(paired, 1.05)
+    (True, False, False)
+    """
+    apart = CLOCKS_APART if ratio < NO_GAIN else MEMORY_APART
+    return paired.low <= 1.0 or paired.ratio <= apart * ratio
+
+
+def on_new_content(paired: timing.Paired, ours_us: float, base_us: float, *, by_data: bool) -> timing.Paired | None:
+    """The speedup on new content, where it did not bear the measured one out and yet the kernel is honest; else None. Work that
+    depends on the data (`by_data`) is slower on it: a processor learns the branches of a top-k by heart. And where the kernel
+    takes no longer on new content, it was the base that did in the pairs: with threads that wait for a core which a neighbour
+    had, an optimizer step of Inductor's was "6.57x slower".
+
+    >>> paired = timing.Paired(ratio=6.0, low=5.0, high=7.0, ours_us=10.0, base_us=60.0, blocks=12)
+    >>> on_new_content(paired, 12.0, 18.0, by_data=False).ratio  # the base waited
+    1.5
+    >>> on_new_content(paired, 40.0, 60.0, by_data=False)  # the kernel answered from memory
+    >>> on_new_content(paired, 40.0, 60.0, by_data=True).low
+    1.25
+    """
+    ratio = base_us / ours_us
+    if not by_data and ours_us > CLOCKS_APART * paired.ours_us:
+        return None
+    share = ratio / paired.ratio
+    return replace(paired, ratio=ratio, low=paired.low * share, high=paired.high * share)
+
+
+def seen_ratio(ours_us: float, theirs_us: float, *, launch_us: float) -> float:
+    """The least speedup that two times by the host's clock speak against, when up to `launch_us` of ours is launching.
+
+    >>> seen_ratio(50.0, 100.0, launch_us=0.0)
+    2.0
+    >>> seen_ratio(16.0, 20.0, launch_us=15.0), seen_ratio(215.0, 100.0, launch_us=15.0)
+    (20.0, 0.5)
+    """
+    return theirs_us / max(ours_us - launch_us, 1e-3)
+
+
+def charged(paired: timing.Paired, *, longer_us: float, step_us: float = 0.0) -> timing.Paired:
+    """The measurement with `longer_us` more for each of our calls. Stores past the caches make a kernel fast, and the model
+    slow, whose next operator reads what was just written: an RMS norm of 512 x 2048 in bfloat16 was 2.07x so, and is 1.56x.
+
+    >>> before = timing.Paired(ratio=2.0, low=1.8, high=2.2, ours_us=100.0, base_us=200.0, blocks=12)
+    >>> charged(before, longer_us=25.0).ratio, charged(before, longer_us=3.0).ratio, charged(before, longer_us=-50.0).ratio
+    (1.6, 2.0, 2.0)
+
+    Less than a step of the clock is nothing: `step_us`.
+    """
+    if longer_us < max(UNNOTICED * paired.base_us, step_us):
+        return paired
+    share = paired.ours_us / (paired.ours_us + longer_us)
+    return replace(paired, ratio=paired.ratio * share, low=paired.low * share, high=paired.high * share)
