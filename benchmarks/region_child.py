@@ -18,6 +18,7 @@ import torch
 from accelopt_backends.base import Backend
 from accelopt_compile import outcomes
 from accelopt_compile.config import settings_from
+from accelopt_compile.evaluate.bench import keep_freed_memory
 from accelopt_compile.evaluate.timing import clock_for
 from accelopt_compile.launch import kernels
 from accelopt_compile.pipeline import bench_for
@@ -140,6 +141,7 @@ TASKS = {"measure": measured, "aa": same_twice, "survey": surveyed}
 
 
 def main() -> None:
+    keep_freed_memory()
     job: Job = json.loads(sys.argv[1])
     torch.set_num_threads(job["threads"])
     known = {case.key: case for case in cases()}

@@ -20,6 +20,7 @@ from torch.fx import GraphModule, Node
 from accelopt_compile import winners
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.baseline import compiled_with_inductor, fake_inputs
+from accelopt_compile.evaluate.bench import keep_freed_memory
 from accelopt_compile.evaluate.inputs import make_inputs
 from accelopt_compile.evaluate.reference import reference_module
 from accelopt_compile.evaluate.roles import roles
@@ -32,10 +33,6 @@ Compiled = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 MOST_PADDING = 64
 """Kilobytes by which buffers are set apart, at random, so that their placement differs from block to block."""
 
-ONCE_FREED = (32 << 20) - (64 << 10)
-"""Bytes of a block that the allocator has to have seen freed, as in any process that loaded a model: glibc then no longer gives
-smaller blocks back to the system. Until then one side of a timing paid 20 us a call for fresh pages, and the other did not."""
-
 
 class Scales:
     """Answers {"op": "compare", "context": workload, "replaced": [kernels and where they go], "threads", "seed", "protocol"}
@@ -43,7 +40,7 @@ class Scales:
 
     def __init__(self) -> None:
         lowering.install()  # as in the user's process: through the dispatcher a call costs 20 us more
-        torch.empty(ONCE_FREED, dtype=torch.uint8)
+        keep_freed_memory()
         self._plain: tuple[str, Compiled] | None = None
 
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
