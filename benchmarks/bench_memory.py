@@ -9,8 +9,8 @@ seed kernel is there already nothing can be saved; such searches are counted, an
 
 Promises: a kernel is timed three times when it is first asked for and its median stands for every later search, so that
 all searches of a workload see one landscape and luck in a single timing decides nothing. Of many medians the highest is the
-luckiest: kernels near the best are timed nine times, in rounds, and the searches done again on what that gives, until
-nothing near the best is new. Does not promise that a full evaluation would rank near ties the same way.
+luckiest: kernels near the best are timed nine times, unless three agree, and the searches done again on what that gives,
+until nothing near the best is new. Does not promise that a full evaluation would rank near ties the same way.
 """
 
 from __future__ import annotations

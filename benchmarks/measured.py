@@ -19,6 +19,8 @@ TIMES = 3
 """Evaluations of a kernel, of which the median by speed counts."""
 NEAR, ENOUGH = 0.9, 9
 """The share of the best speed from which on a kernel may really be the best, and how often such a kernel is evaluated."""
+AGREED = 1.04
+"""Speeds of one kernel that lie this close, slowest to fastest, need no more of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +51,11 @@ class Table:
             return next(v for v in found if not isinstance(v, Accepted))
         return accepted[len(accepted) // 2] if len(accepted) >= TIMES else None
 
-    def count(self, workload: str, kernel: str) -> int:
-        return len(self._known.get((workload, kernel), []))
+    def missing(self, workload: str, kernel: str) -> int:
+        """How many verdicts a kernel near the best lacks: none where those that it has agree."""
+        found = self._known.get((workload, kernel), [])
+        speeds = [v.timing.speedup for v in found if isinstance(v, Accepted)]
+        return 0 if len(speeds) >= TIMES and max(speeds) <= AGREED * min(speeds) else max(0, ENOUGH - len(found))
 
     def add(self, workload: str, kernel: str, verdict: Verdict) -> None:
         self._known.setdefault((workload, kernel), []).append(verdict)
@@ -78,11 +83,11 @@ class Measured:
             yield verdict
 
     def settle(self, rng: random.Random) -> bool:
-        """Time the kernels near the best until each has `ENOUGH` verdicts. Whether they had them already."""
+        """Time the kernels near the best until each has `ENOUGH` verdicts, or some that agree. Whether they had them already."""
         found = {key: self._table.get(self._workload, key) for key in self._asked}
         speeds = {key: verdict.timing.speedup for key, verdict in found.items() if isinstance(verdict, Accepted)}
         near = [key for key, speed in speeds.items() if speed >= NEAR * max(speeds.values())]
-        missing = [key for key in near for _ in range(ENOUGH - self._table.count(self._workload, key))]
+        missing = [key for key in near for _ in range(self._table.missing(self._workload, key))]
         rng.shuffle(missing)
         for key in missing:
             self._measure(key)
