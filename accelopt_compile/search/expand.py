@@ -138,6 +138,9 @@ class Expander:
         """Search the numbers of a kernel that made the beam, once a text, unless it is too slow to matter. Kernels join
         the expansion that the candidate came from; one of an earlier round becomes a parent of its own."""
         source, task = candidate.source, self._task
+        idle = task.backend.thread_tunables if task.threads == 1 else ()
+        kept = {name: (candidate.tunables[name],) for name in idle if name in source.tunables}
+        numbers = replace(source, tunables={**source.tunables, **kept})
         text = trial_key(source, {})
         if text in tuned or len(source.tunables) == 0 or speed(candidate) < TUNE_WITHIN * speed(best):
             return
@@ -153,11 +156,11 @@ class Expander:
                 yield None if accepted is None else speed(accepted)
 
         tune(
-            source,
+            numbers,
             Measured(tunables=candidate.tunables, speed=speed(candidate)),
             measure=measure,
             valid=lambda tunables: task.backend.valid(source, tunables),
-            priors=known_tunables(task, experiences, source),
+            priors=known_tunables(task, experiences, numbers),
             trials=task.settings.tuning_trials,
             rng=self._proposer.call(f"tune/{text}").rng,
         )

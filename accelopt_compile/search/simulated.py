@@ -131,6 +131,7 @@ class SimulatedBackend:
     name: str = "simulated"
     device: str = "cpu"
     automatic: bool = False
+    thread_tunables: tuple[str, ...] = ()
     products: Products = NO_PRODUCTS
     roofline_us: float = 10.0
     terse: bool = False

@@ -129,6 +129,8 @@ class Backend(Protocol):
     automatic: bool
     """Whether the setting "auto" may choose it for a graph on its device."""
     products: Products
+    thread_tunables: tuple[str, ...]
+    """Tunables that share work out among threads, and so do nothing on one."""
 
     def probe(self) -> Ready | Missing:
         """What this machine offers. Cached; cheap after the first call."""

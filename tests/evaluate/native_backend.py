@@ -29,6 +29,7 @@ class NativeBackend:
     name = "native"
     device = "cpu"
     automatic = False
+    thread_tunables: tuple[str, ...] = ()
 
     def probe(self) -> Ready:
         return Ready(target="native", environment={})

@@ -104,6 +104,16 @@ def test_no_kernel_is_evaluated_twice() -> None:
     assert result.evaluated == len(world.evaluator.evaluations)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_shares_out_work_is_not_tuned_on_one_thread(threads: int) -> None:
+    """Tuning leaves it as the kernel declares it: on one thread all its values are one kernel, and noise would choose."""
+    world = World()
+    world.task = replace(world.task, backend=SimulatedBackend(thread_tunables=("GRAIN",)), threads=threads)
+    tuned = [c for c in world.run().candidates if c.source.defaults() != dict(c.tunables)]
+    assert tuned
+    assert (threads == 1) == all(c.source.defaults()["GRAIN"] == c.tunables["GRAIN"] for c in tuned)
+
+
 def test_a_candidate_budget_is_kept_to_the_last_one() -> None:
     """Quick evaluations stop at the limit; the final evaluation is the only one beyond it."""
     world = World(candidates=25)

@@ -19,6 +19,7 @@ class CppBackend(Generated):
     name = "cpp"
     device = "cpu"
     automatic = True
+    thread_tunables: tuple[str, ...] = ("GRAIN",)
     products = Products(most=1, rows=1, widest=2)
     package = "accelopt_backends.cpp"
     families: ClassVar[Mapping[str, tuple[str, ...]]] = {"attention": ("_scaled_dot_product",), "topk": ("aten.topk.",)}

@@ -36,6 +36,7 @@ class ReferenceBackend:
     name = "reference"
     device = "cpu"
     automatic = False
+    thread_tunables: tuple[str, ...] = ()
     products = NO_PRODUCTS
 
     def __init__(self, target: str = "") -> None:

@@ -19,6 +19,7 @@ class TritonBackend(Generated):
     name = "triton"
     device = "cuda"
     automatic = True
+    thread_tunables: tuple[str, ...] = ()
     products = Products(most=2)
     package = "accelopt_backends.triton"
     families: ClassVar[Mapping[str, tuple[str, ...]]] = {
