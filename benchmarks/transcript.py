@@ -45,7 +45,9 @@ _INSIDE = ("seed", "plans", "attempts", "fix", "verdict", "lesson", "round", "fi
 
 
 class FrozenBackend(CppBackend):
-    """The C++ backend of the day of a recording, as far as a search asks it."""
+    """The C++ backend of the day of a recording, as far as a search asks it: grain was tuned on one thread then."""
+
+    thread_tunables = ()
 
     def __init__(self, frozen: Mapping[str, Any]) -> None:
         self._frozen = frozen
