@@ -114,6 +114,8 @@ def check(case: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     from benchmarks.shape_errors import errors, worst
 
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = GRAPHS
+    # Inductor alone fails with it (torch 2.13): a convolution's backward for images of 36 was served for 35, strides and all.
+    torch._functorch.config.enable_autograd_cache = False
     shapes = case.draw(arguments.shapes)
     dynamic = arguments.sizes == "dynamic"
     ours = {"mode": "apply", "log": "quiet", "min_speedup": arguments.min_speedup}
