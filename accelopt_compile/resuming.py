@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from accelopt_cache.kernel_store import Store
-from accelopt_cache.run_store import Run
+from accelopt_cache.run_store import INTERRUPTED, Run
 from accelopt_compile.errors import AccelOptError, DamagedEntry, InvalidRecord
 from accelopt_compile.events import Event, Log, MemoryLog, RunLog
 from accelopt_compile.search.logged import check
@@ -74,12 +74,18 @@ class Watched:
 
 
 def fleeting(store: Store, workload: str, target: str, about: Mapping[str, Any]) -> Place:
-    """The place of a search that leaves nothing when it has ended; one of the same `about` is gone on with."""
+    """The place of a search that leaves nothing when it has ended; one of the same `about` that was killed, or interrupted, is
+    gone on with."""
     events, continued = events_of(store, workload, target, about)
+
+    def end(told: Mapping[str, Any]) -> None:
+        if told["outcome"] != INTERRUPTED:
+            store.clear_progress(workload, target)
+
     return Place(
         log=events,
         save=_saving(lambda state: store.save_progress(workload, target, state)),
-        end=lambda _: store.clear_progress(workload, target),
+        end=end,
         resume=state_of(store, workload, target) if continued else None,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from accelopt_backends.base import Roofline
+from accelopt_cache.run_store import INTERRUPTED
 from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of
 from accelopt_compile.bench import Bench
 from accelopt_compile.config import Settings
@@ -75,7 +76,7 @@ def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tune
     except SearchInterrupted as interrupt:
         found = interrupt.result
         record = keep(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
-        place.end(ending("interrupted", found, authors, record))
+        place.end(ending(INTERRUPTED, found, authors, record))
         raise
     judged_any = bool(result.candidates or result.rejected)
     known = bool(result.proven) if bench.rung == "simulated" else judged_any  # without the device there is no baseline verdict

@@ -24,7 +24,7 @@ class SearchInterrupted(KeyboardInterrupt):
     """Ctrl-C during a search. `result` holds what there is: a winner only if its full evaluation was already there."""
 
     def __init__(self, result: SearchResult) -> None:
-        super().__init__("search interrupted; the run log and the last saved state resume it")
+        super().__init__("search interrupted; the next one of this region goes on from what the cache has of it")
         self.result = result
 
 

@@ -86,6 +86,21 @@ def test_a_state_too_large_to_keep_ends_no_search(tmp_path: Path, caplog: pytest
     assert before == state_of(store, WORKLOAD, TARGET) is not None
 
 
+@pytest.mark.parametrize(
+    ("outcome", "goes_on"), [("interrupted", True), ("winner", False), ("baseline", False), ("failed", False)]
+)
+def test_only_an_interrupted_search_is_gone_on_with(tmp_path: Path, outcome: str, goes_on: bool) -> None:
+    """Ctrl-C loses no more than a kill does: events and state stay for the next process."""
+    world = World()
+    world.run()
+    place = fleeting(Store.open(tmp_path), WORKLOAD, TARGET, ABOUT)
+    place.log.append("verdict", key="a", **VERDICT)
+    place.save(world.states[0])
+    place.end({"outcome": outcome})
+    again = fleeting(Store.open(tmp_path), WORKLOAD, TARGET, ABOUT)
+    assert goes_on == (again.resume is not None) == ("verdict" in kinds(again.log))
+
+
 def test_search_that_ended_leaves_nothing(tmp_path: Path) -> None:
     """Clearing the progress takes the events along."""
     store = Store.open(tmp_path)
