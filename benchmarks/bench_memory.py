@@ -34,7 +34,7 @@ from accelopt_compile.records import Experience, Workload
 from accelopt_compile.search import Budget, Memory, SearchResult, SearchSettings, SearchTask, search
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.simulated import Landscape, SimulatedEvaluator, simulated_task
-from accelopt_compile.search.trials import Evaluator
+from accelopt_compile.search.trials import Evaluator, trial_key
 from benchmarks.harness import finish, write_result
 from benchmarks.measured import Case, Measured, Table
 
@@ -49,8 +49,9 @@ LARGEST = 4 << 20
 
 def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: int) -> SearchResult:
     """One search of `case`, repeated while it meets kernels near the best that were not timed often enough. No candidate is
-    evaluated in full: only the way to the best one is looked at."""
+    evaluated in full: only the way to the best one is looked at. Candidates are given in the order of their evaluation."""
     while True:
+        landscape.order.clear()
         found = search(
             replace(case.task, settings=replace(case.task.settings, finalists=0)),
             proposer=BuiltinProposer(),
@@ -62,7 +63,10 @@ def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: i
             log=MemoryLog(),
         )
         if landscape.settle(random.Random(seed)):
-            return found
+            order = {key: number for number, key in reversed([*enumerate(landscape.order)])}
+            return replace(
+                found, candidates=tuple(sorted(found.candidates, key=lambda c: order[trial_key(c.source, c.tunables)]))
+            )
 
 
 def speeds(result: SearchResult) -> tuple[float, ...]:
