@@ -34,7 +34,7 @@ class SearchSettings:
     use_prior: bool = True
     """Whether experiences of earlier runs are recalled."""
     warm_starts: int = 3
-    """Configurations of earlier winners evaluated right after the seed."""
+    """Configurations of earlier winners evaluated with the seed, the most promising one before it."""
     tuning_trials: int = 8
     """Evaluations spent on the tunables of one structure that made the beam."""
     stop_at_roofline: float | None = 0.95

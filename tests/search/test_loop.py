@@ -216,17 +216,26 @@ def test_a_paper_run_neither_tunes_nor_fixes_nor_recalls() -> None:
     assert [1, 6, 6] == [len(state.beam) for state in world.states]
 
 
-def test_experience_of_the_family_is_evaluated_right_after_the_seed() -> None:
-    """The most promising configuration first, with its numbers."""
+def test_a_search_begins_with_what_experience_promises_most_and_goes_on_with_the_seed() -> None:
+    """The most promising configuration first, with its numbers; the seed is still the first candidate, whose children the
+    others are."""
     log = MemoryLog()
     numbers = {"TILE": 32, "UNROLL": 4, "GRAIN": 4096}
     good = experience(1.5, structure={"loop": "tiles"}, tunables=numbers)
     better = experience(2.5, structure={"loop": "columns"}, tunables=numbers)
     world = World(prior=[good, better], log=log)
-    world.run()
+    result = world.run()
     texts = [text.splitlines()[1] for text, _, _ in world.evaluator.evaluations]
-    assert ["loop = rows;", "loop = columns;", "loop = tiles;"] == texts[:3]
-    assert tuple(sorted(numbers.items())) == world.evaluator.evaluations[1][1]
+    assert ["loop = columns;", "loop = rows;", "loop = tiles;"] == texts[:3]
+    assert tuple(sorted(numbers.items())) == world.evaluator.evaluations[0][1]
+    assert [(None, "rows"), (0, "columns")] == [(c.parent, c.source.structure["loop"]) for c in result.candidates[:2]]
+
+
+def test_a_search_that_is_over_with_its_seed_keeps_what_was_evaluated_before_it() -> None:
+    """A budget of two is spent on what experience promises and on the seed: both are there, and the faster is the winner's."""
+    better = experience(2.5, structure={"loop": "columns"}, tunables={"TILE": 32})
+    result = World(prior=[better], candidates=2).run()
+    assert ["rows", "columns"] == [c.source.structure["loop"] for c in result.candidates]
 
 
 def test_experience_that_does_not_apply_is_passed_over() -> None:
