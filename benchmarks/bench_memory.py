@@ -51,7 +51,7 @@ def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: i
     """One search of `case`, repeated while it meets kernels near the best that were not timed often enough. No candidate is
     evaluated in full: only the way to the best one is looked at. Candidates are given in the order of their evaluation."""
     while True:
-        landscape.order.clear()
+        log = MemoryLog()
         found = search(
             replace(case.task, settings=replace(case.task.settings, finalists=0)),
             proposer=BuiltinProposer(),
@@ -60,13 +60,12 @@ def run(case: Case, landscape: Measured, prior: Sequence[Experience], *, seed: i
             budget=Budget(candidates=MOST, clock=time.monotonic),
             rng=random.Random(seed),
             clock=time.monotonic,
-            log=MemoryLog(),
+            log=log,
         )
         if landscape.settle(random.Random(seed)):
-            order = {key: number for number, key in reversed([*enumerate(landscape.order)])}
-            return replace(
-                found, candidates=tuple(sorted(found.candidates, key=lambda c: order[trial_key(c.source, c.tunables)]))
-            )
+            order = [event["key"] for event in log.events() if event["kind"] == "verdict"]
+            candidates = sorted(found.candidates, key=lambda c: order.index(trial_key(c.source, c.tunables)))
+            return replace(found, candidates=tuple(candidates))
 
 
 def speeds(result: SearchResult) -> tuple[float, ...]:

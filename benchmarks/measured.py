@@ -72,15 +72,12 @@ class Measured:
         self._case, self._table, self._stack = case, table, ExitStack()
         self._workload = case.task.workload.digest
         self._asked: dict[str, Kernel] = {}
-        self.order: list[str] = []
-        """Kernels as they were asked for, since whoever reads this cleared it."""
         self._evaluator: Evaluator | None = None
 
     def evaluate_each(self, candidates: Sequence[Kernel], *, effort: Effort = "quick") -> Iterator[Verdict]:
         for kernel in candidates:
             key = trial_key(*kernel)
             self._asked[key] = kernel
-            self.order.append(key)
             while (verdict := self._table.get(self._workload, key)) is None:
                 self._measure(key)
             yield verdict

@@ -40,11 +40,9 @@ def on_new_content(paired: timing.Paired, ours_us: float, base_us: float, *, by_
     >>> on_new_content(paired, 40.0, 60.0, by_data=True).low
     1.25
     """
-    ratio = base_us / ours_us
     if not by_data and ours_us > CLOCKS_APART * paired.ours_us:
         return None
-    share = ratio / paired.ratio
-    return replace(paired, ratio=ratio, low=paired.low * share, high=paired.high * share)
+    return _scaled(paired, base_us / ours_us / paired.ratio)
 
 
 def seen_ratio(ours_us: float, theirs_us: float, *, launch_us: float) -> float:
@@ -70,5 +68,9 @@ def charged(paired: timing.Paired, *, longer_us: float, step_us: float = 0.0) ->
     """
     if longer_us < max(UNNOTICED * paired.base_us, step_us):
         return paired
-    share = paired.ours_us / (paired.ours_us + longer_us)
+    return _scaled(paired, paired.ours_us / (paired.ours_us + longer_us))
+
+
+def _scaled(paired: timing.Paired, share: float) -> timing.Paired:
+    """The speedup and its interval times `share`."""
     return replace(paired, ratio=paired.ratio * share, low=paired.low * share, high=paired.high * share)

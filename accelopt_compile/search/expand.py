@@ -138,13 +138,13 @@ class Expander:
         """Search the numbers of a kernel that made the beam, once a text, unless it is too slow to matter. Kernels join
         the expansion that the candidate came from; one of an earlier round becomes a parent of its own."""
         source, task = candidate.source, self._task
-        idle = task.backend.thread_tunables if task.threads == 1 else ()
-        kept = {name: (candidate.tunables[name],) for name in idle if name in source.tunables}
-        numbers = replace(source, tunables={**source.tunables, **kept})
         text = trial_key(source, {})
         if text in tuned or len(source.tunables) == 0 or speed(candidate) < TUNE_WITHIN * speed(best):
             return
         tuned.add(text)
+        idle = task.backend.thread_tunables if task.threads == 1 else ()
+        kept = {name: (candidate.tunables[name],) for name in idle if name in source.tunables}
+        numbers = replace(source, tunables={**source.tunables, **kept})
         expansion = next((e for e in expansions if any(child.id == candidate.id for child in e.children)), None)
         if expansion is None:
             expansion = Expansion(parent=candidate, plan=Plan(text="Tune the numbers, keep the structure."))
