@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.devices import MARGINS
-from accelopt_compile.evaluate.doubts import CLOCKS_APART, borne_out, charged, on_new_content, seen_ratio
+from accelopt_compile.evaluate.doubts import CLOCKS_APART, borne_out, charged, on_new_content, seen_ratio, waits_longer
 from accelopt_compile.evaluate.sandbox.host import Child
 from accelopt_compile.evaluate.verifying import called
 from accelopt_compile.records import Rejected, Stage, Timing
@@ -27,6 +26,7 @@ ATTEMPTS = 4
 SURPRISES = 15
 SURPRISED_S = 0.3
 READS = 12
+READ_ROUNDS = 4
 READ_S = 0.05
 DATA_DEPENDENT = ("topk", "sort")
 
@@ -149,14 +149,13 @@ class Clocking:
 
     def _with_reader(self, base: str, runner: Child, paired: timing.Paired) -> timing.Paired:
         """The measurement with our side charged for what a reader of its outputs waits longer than after the base's."""
-        reads: dict[str, list[float]] = {"kernel": [], base: []}
-        count = max(3, min(READS, int(1e6 * READ_S / (4 * (paired.ours_us + paired.base_us)))))
-        for _ in range(2):
-            for side, times in reads.items():
-                times += _times(self.asked(runner, {"op": "read", "side": side, "count": count})["times"], count)
-        # Not the fastest: a kernel that stores past the caches in most of its calls would be charged for the others.
-        longer_ns = statistics.median(reads["kernel"]) - statistics.median(reads[base])
-        return charged(paired, longer_us=longer_ns / 1e3, step_us=self._margins.step_us)
+        count = max(2, min(READS, int(1e6 * READ_S / (2 * READ_ROUNDS * (paired.ours_us + paired.base_us)))))
+
+        def reads(side: str) -> list[float]:
+            return _times(self.asked(runner, {"op": "read", "side": side, "count": count})["times"], count)
+
+        rounds = [(reads("kernel"), reads(base)) for _ in range(READ_ROUNDS)]
+        return charged(paired, longer_us=waits_longer(rounds) / 1e3, step_us=self._margins.step_us)
 
     def _look(self, runner: Child, base: str, paired: timing.Paired) -> None:
         """The same speedup by a clock that the candidate cannot reach: this process's. Raises Stopped where it is far less. On a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import replace
 
 from accelopt_compile.evaluate import timing
@@ -54,6 +56,18 @@ def seen_ratio(ours_us: float, theirs_us: float, *, launch_us: float) -> float:
     (20.0, 0.5)
     """
     return theirs_us / max(ours_us - launch_us, 1e-3)
+
+
+def waits_longer(rounds: Sequence[tuple[Sequence[float], Sequence[float]]]) -> float:
+    """How much longer reading takes after our calls than after the base's, as far as every round of (ours, base) shows it: what
+    one round shows may be noise. A sum of few elements takes 5 to 20 us, give or take 4: a softmax of 50 x 37 in 4 us, which is
+    2.2x of Inductor's, was charged for that and was 0.3x, or 0.9x, or 1.8x.
+
+    >>> waits_longer([([9.0, 8.0, 9.0], [5.0, 6.0, 5.0]), ([9.0, 6.0, 7.0], [6.0, 7.0, 6.0])])
+    1.0
+    """
+    # Medians, not the fastest: a kernel that stores past the caches in most of its calls would be spared for the others.
+    return min(statistics.median(ours) - statistics.median(base) for ours, base in rounds)
 
 
 def charged(paired: timing.Paired, *, longer_us: float, step_us: float = 0.0) -> timing.Paired:
