@@ -7,6 +7,7 @@ what would be right; nothing is silently ignored.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping
@@ -143,10 +144,16 @@ def _from_environment(env: Mapping[str, str]) -> dict[str, Any]:
         name = variable.removeprefix("ACCELOPT_").lower()
         if name not in _FIELDS:
             # Another program's environment is not this call's mistake: say it, do not fail.
-            log.warning("environment: %s", UnknownOption(variable, known=[f"ACCELOPT_{n.upper()}" for n in _FIELDS]))
+            _say_once(f"environment: {UnknownOption(variable, known=[f'ACCELOPT_{n.upper()}' for n in _FIELDS])}")
             continue
         found[name] = _checked(name, _parsed(name, text), variable)
     return found
+
+
+@functools.cache
+def _say_once(what: str) -> None:
+    """One warning a process: settings are read for each graph, and by every part of a command."""
+    log.warning("%s", what)
 
 
 def _from_pyproject(path: Path) -> dict[str, Any]:
@@ -158,12 +165,12 @@ def _from_pyproject(path: Path) -> dict[str, Any]:
         try:
             import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
         except ImportError:
-            log.warning("%s is not read: Python 3.10 needs the package tomli for that", path)
+            _say_once(f"{path} is not read: Python 3.10 needs the package tomli for that")
             return {}
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("accelopt", {})
     except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as failure:
-        log.warning("%s is not read: %s", path, failure)
+        _say_once(f"{path} is not read: {failure}")
         return {}
     found: dict[str, Any] = {}
     for name, value in table.items():

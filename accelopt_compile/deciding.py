@@ -16,7 +16,7 @@ from accelopt_compile.sites import Site
 from accelopt_compile.tuning import tune
 from accelopt_compile.whole_graph import reserve_s
 from accelopt_compile.winners import winner_of
-from accelopt_compile.wording import operators, plural
+from accelopt_compile.wording import operators, plural, region
 
 log = logging.getLogger("accelopt_compile.deciding")
 
@@ -140,7 +140,8 @@ def _tuned(site: Site, bench: Bench, budget: Budget, seconds: float, decided: De
             return found_one
         if (seconds := min(seconds, budget.remaining_s)) < LEAST_SLICE_S:
             return report_on(site, "MISS", reason="the time budget is spent")
-        log.info("searching %s x%d, at most %.0f s", operators(site.workload), site.count, seconds)
+        often = f", {site.count} times in the graph" if site.count > 1 else ""
+        log.info("searching %s%s, at most %.0f s", region(site.workload), often, seconds)
         found = tune(bench, site.workload, site.binding, budget.slice(seconds=seconds))
     if found.record is None:
         return report_on(site, "MISS", reason=found.reason, seconds=found.seconds)

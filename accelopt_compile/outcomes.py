@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from accelopt_compile.records import Basis
-from accelopt_compile.wording import times_text
+from accelopt_compile.wording import plural, times_text
 
 log = logging.getLogger("accelopt_compile")
 
@@ -44,11 +45,11 @@ class RegionReport:
 
         >>> RegionReport(workload="ab12" * 16, name="mul_3", operators="pow mean mul", count=2, binding={"s0": 8},
         ...              outcome="TUNED", speedup=1.42).line()
-        'TUNED 1.42x  pow mean mul x2 [s0=8] ab12ab12'
+        'TUNED 1.42x  pow mean mul, 2 times [s0=8] ab12ab12'
         """
         gain = f" {times_text(self.speedup, self.basis)}" if self.speedup else ""
         what = f"{self.outcome}{gain}" + (f" ({self.reason})" if self.reason else "")
-        times = f" x{self.count}" if self.count > 1 else ""
+        times = f", {self.count} times" if self.count > 1 else ""
         sizes = f" [{' '.join(f'{k}={v}' for k, v in self.binding.items())}]" if self.binding else ""
         return f"{what}  {self.operators}{times}{sizes} {self.workload[:8]}"
 
@@ -98,6 +99,25 @@ def announce(report: RegionReport, number: int) -> None:
     """One INFO line for a region, and its outcome in torch's counters."""
     count(report.outcome.lower())
     log.info("region %d: %s", number, report.line())
+
+
+def summarize(report: CompileReport) -> None:
+    """One INFO line for a whole compile: how many regions fared how, and how long that took."""
+    if report.regions:
+        log.info("%s", summary(report))
+
+
+def summary(report: CompileReport) -> str:
+    """The line of a compile.
+
+    >>> tuned, kept = (RegionReport(workload="ab12" * 16, name="mul", operators="mul", count=1, binding={}, outcome=o)
+    ...                for o in ("TUNED", "BASELINE"))
+    >>> summary(CompileReport(graph="c0ffee" * 10, regions=[tuned, kept, kept], seconds=41.26))
+    'graph c0ffeec0ffee: 3 regions, 1 TUNED, 2 BASELINE; 41.3 s besides Inductor'
+    """
+    found = Counter(region.outcome for region in report.regions)
+    fared = ", ".join(f"{found[outcome]} {outcome}" for outcome in get_args(Outcome) if found[outcome])
+    return f"graph {report.graph[:12]}: {plural(len(report.regions), 'region')}, {fared}; {report.seconds:.1f} s besides Inductor"
 
 
 def count(what: str, amount: int = 1) -> None:

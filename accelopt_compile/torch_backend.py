@@ -86,6 +86,7 @@ def _planned(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings)
         reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(failure).__name__}: {failure}"))
         return None
     reports.add(planned.report)
+    outcomes.summarize(planned.report)
     return planned
 
 

@@ -17,6 +17,7 @@ from accelopt_compile.config import Settings
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.events import Event
 from accelopt_compile.family import kind_of
+from accelopt_compile.heartbeat import Heartbeat
 from accelopt_compile.keeping import ending, keep, remember
 from accelopt_compile.records import Binding, Record, Workload
 from accelopt_compile.resuming import Place, Watched, fleeting, kept
@@ -24,7 +25,7 @@ from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory, most_promising
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
-from accelopt_compile.wording import candidates_text, operators, said_once
+from accelopt_compile.wording import candidates_text, operators, region, said_once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +172,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             budget=budget,
             rng=random.Random(f"{seed} {task.workload.digest}"),
             clock=time.monotonic,
-            log=place.log if bench.watch is None else Watched(place.log, bench.watch),
+            log=Watched(place.log, bench.watch or Heartbeat(region(task.workload), budget.remaining_s)),
             progress=place.save,
             resume=place.resume,
         )

@@ -24,7 +24,7 @@ from accelopt_compile.graph_pass import Choice, choice
 from accelopt_compile.records import Workload, canonical_json, sha256_text
 from accelopt_compile.sites import Site, machine
 from accelopt_compile.winners import Winner
-from accelopt_compile.wording import operators, said_once
+from accelopt_compile.wording import region, said_once
 
 if TYPE_CHECKING:
     from accelopt_compile.evaluate.timing import Paired
@@ -212,7 +212,7 @@ class _Run:
         edge = rim(Workload.from_json(context["workload"]), [m["nodes"] for m in members])
         if not could_lose(edge, gain, machine().bandwidth_bytes_s):
             return self._entry(why="too little to lose")
-        name = f"{operators(site.workload)} x{site.count}"
+        name = region(site.workload)
         try:
             kept, paired = lightened(kinds, lambda some: self._weighed(context, members, some))
         except NotWeighed as failure:

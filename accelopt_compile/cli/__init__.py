@@ -22,7 +22,7 @@ SEARCHING = ("prewarm", "demo", "tune")
 def interrupted(arguments: Sequence[str]) -> str:
     """What Ctrl-C left of a command that does not say so itself."""
     if any(argument in SEARCHING for argument in arguments[:1]):
-        return "interrupted; what was found so far is stored, and the same command goes on from there"
+        return "interrupted; whatever was found so far is stored, and the same command goes on from there"
     return "interrupted; nothing was lost, and the same command starts again"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelopt_compile.cli.lookup import open_store
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, binding_text
 from accelopt_compile.wording import operators, plural
 
@@ -45,6 +46,7 @@ def import_(
 
     Example: accelopt cache import definitions/rmsnorm_h4096.json workloads/rmsnorm_h4096.jsonl
     """
+    from accelopt_cache.kernel_store import Store
     from accelopt_compile.errors import UsageError
     from accelopt_compile.exchange.importing import import_definition
     from accelopt_compile.exchange.schema import read_definition, read_instances
@@ -57,7 +59,7 @@ def import_(
         raise UsageError(f"no workload of {definition.name} was given: name a file with some after {paths[0]}")
     with out.working(f"tracing {definition.name}"):
         imported = import_definition(definition, instances)
-    store = _store(readonly=False)
+    store = Store.open()
     store.put_graph(definition.digest, imported.document())
     out.result(told(imported))
     for capture in imported.captures:
@@ -139,7 +141,7 @@ def export(
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     check_format(format_)
-    store = _store(readonly=True)
+    store = open_store()
     records = _records(store, ids or ())
     if not records:
         raise UsageError(f"there is no kernel to export; {empty(store)}")
@@ -167,9 +169,3 @@ def _records(store: Any, ids: Sequence[str]) -> list[tuple[str, Record]]:
     if ids:
         return [find_record(store, one) for one in ids]
     return sorted((i, record) for i, record in store.iter_records() if record.source is not None)
-
-
-def _store(*, readonly: bool) -> Any:
-    from accelopt_cache.kernel_store import Store
-
-    return Store.open(readonly=readonly)

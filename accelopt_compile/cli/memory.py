@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelopt_compile.cli.lookup import open_store
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm
 from accelopt_compile.errors import InvalidOption, UsageError
 from accelopt_compile.wording import plural, times_text
@@ -24,13 +25,6 @@ IdArgument = Annotated[
 BackendOption = Annotated[str | None, typer.Option(help="Only of this backend, e.g. cpp.")]
 FamilyOption = Annotated[str | None, typer.Option(help="Only of this family, e.g. norm or `norm bf16`.")]
 ArchOption = Annotated[str | None, typer.Option(help="Only of this architecture, e.g. x86_64-avx2.")]
-
-
-def open_memory(*, readonly: bool = True) -> Store:
-    """The store of the environment; a read-only one is never created by looking."""
-    from accelopt_cache.kernel_store import Store
-
-    return Store.open(readonly=readonly)
 
 
 @app.command("ls")
@@ -53,7 +47,7 @@ def ls(
     from accelopt_compile.cli.lessons import entry_json, heading, written_by
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    store = open_memory()
+    store = open_store()
     every = store.memory(backend, family, arch)
     found = [entry for entry in every if bool(entry.withdrawn) == withdrawn]
     out.result([entry_json(entry) for entry in found])
@@ -96,7 +90,7 @@ def show(
     from accelopt_compile.cli.lessons import described, entry_json, printable, unified
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    entry = find_entry(open_memory(), experience_id)
+    entry = find_entry(open_store(), experience_id)
     diff = unified(entry.experience)
     out.result({**entry_json(entry), "slow": entry.experience.slow, "fast": entry.experience.fast, "diff": diff})
     for name, value in described(entry):
@@ -135,7 +129,7 @@ def search(
     from accelopt_compile.search.recall import by_words, text_of
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    store = open_memory()
+    store = open_store()
     held = [entry for entry in store.memory(backend, family, arch) if not entry.withdrawn]
     scores = by_words(words, tuple(text_of(entry.experience) for entry in held))
     found = [(held[i], score) for i, score in list(scores.items())[:limit]]
@@ -182,7 +176,7 @@ def export(
         raise InvalidOption(f"--format {form!r} does not exist; it is `pairs` or `chat`")
     if as_json and output is None:
         raise UsageError("what is exported is JSON Lines already; leave --json out, or write to a file with -o")
-    store = open_memory()
+    store = open_store()
     held = store.memory(backend, family, arch)
     pairs = distinct_pairs(held, min_speedup=min_speedup)
     made: list[dict[str, Any]] = [
@@ -226,7 +220,7 @@ def rm(
     from accelopt_compile.cli.lookup import matching
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    store = open_memory(readonly=False)
+    store = open_store(readonly=False)
     known = store.experience_ids()
     chosen = sorted(set(matching(known, ids, noun="experience", where=store.files.root.named, ls="memory ls")))
     confirm(f"Forget {len(chosen)} experience{'s' if len(chosen) != 1 else ''}?", yes=yes)

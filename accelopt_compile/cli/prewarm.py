@@ -21,7 +21,11 @@ from accelopt_compile.wording import plural
 
 def prewarm(
     factory: Annotated[
-        str, typer.Argument(metavar="MODULE:FACTORY", help="A function without arguments that returns (module, inputs).")
+        str,
+        typer.Argument(
+            metavar="MODULE:FACTORY",
+            help="A function without arguments that returns (module, inputs): a tensor, a tuple, or a dict of named ones.",
+        ),
     ],
     budget_s: Annotated[float, typer.Option(min=0, help="Seconds the searches of one graph may take together.")] = 60.0,
     backward: Annotated[bool, typer.Option("--backward", help="Also the backward of the summed outputs, for training.")] = False,

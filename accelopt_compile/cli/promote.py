@@ -34,7 +34,7 @@ def promote(
 
     Examples: accelopt cache promote --all   |   accelopt cache promote 3fa9 --json
     """
-    from accelopt_compile.cli.cache import open_store
+    from accelopt_compile.cli.lookup import open_store
     from accelopt_compile.errors import UsageError
     from accelopt_compile.promoting import waiting_in
 

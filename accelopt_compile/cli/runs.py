@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accelopt_compile.cli.cache import open_store
+from accelopt_compile.cli.lookup import open_store
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, YesOption, confirm, plain
 from accelopt_compile.wording import times_text
 
@@ -89,7 +89,8 @@ def show(
 
 def load_report(run_id: str) -> Report:
     """The report of a run of the environment's store. Raises UsageError and DamagedEntry."""
-    from accelopt_compile.cli.lookup import abridged, operators
+    from accelopt_compile.cli.explaining import abridged
+    from accelopt_compile.cli.lookup import operators
     from accelopt_compile.report.model import report_of
     from accelopt_compile.report.reading import read_run
 

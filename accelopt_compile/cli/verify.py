@@ -44,8 +44,7 @@ def verify(
 
     Examples: accelopt cache verify   |   accelopt cache verify 3fa9 --quarantine   |   accelopt cache verify --all --rerun
     """
-    from accelopt_cache.kernel_store import Store
-    from accelopt_compile.cli.lookup import empty, full_ids
+    from accelopt_compile.cli.lookup import empty, full_ids, open_store
     from accelopt_compile.errors import UsageError
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
@@ -54,7 +53,7 @@ def verify(
     if jobs is not None and not again:
         raise UsageError(f"--jobs {jobs} is for --rerun: digests are checked one after another")
     take = again if quarantine is None else quarantine
-    store = Store.open(readonly=not take)
+    store = open_store(readonly=not take)
     chosen = full_ids(store, ids) if ids else [record_id for _, _, record_id, _ in store.walk()]
     if not chosen:
         out.line(empty(store), level=0)

@@ -70,6 +70,16 @@ def test_show_source_prints_the_kernel_and_nothing_else(ids: dict[str, str], cap
     assert SOURCE.strip() == capsys.readouterr().out.strip()
 
 
+def test_show_takes_the_workload_that_log_lines_name(ids: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it has one record; of several each is named, since a digest says not which is meant."""
+    assert 0 == run(["cache", "show", relu(4).digest[:8]])
+    assert f"record:        {ids['winner']}" in capsys.readouterr().out
+    other = Store.open().put(replace(winner(relu(4)), binding={"s0": 99}), relu(4))
+    assert 2 == run(["cache", "show", relu(4).digest[:8]])
+    said = capsys.readouterr().err
+    assert "a workload with 2 records" in said and ids["winner"][:12] in said and other[:12] in said
+
+
 def test_show_workload_prints_python_that_runs(ids: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """The reference that a record carries needs nothing but torch."""
     torch = pytest.importorskip("torch")

@@ -121,14 +121,16 @@ def test_why_there_is_no_kernel_is_told_of_a_baseline(ids: dict[str, str], capsy
 def test_an_empty_store_says_how_it_fills(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str], exists: bool
 ) -> None:
-    """Exit code 0 and one line, whether its directory exists or not."""
+    """Exit code 0 and one line, which says whether its directory exists: a mistyped one does not."""
     monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "store"))
     if exists:
         (tmp_path / "store").mkdir()
     assert 0 == run(["cache", *command])
     said = capsys.readouterr().out
     assert 1 == said.count("\n")
-    assert f"no records in {tmp_path / 'store'}; it fills when" in said and "accelopt prewarm" in said
+    assert (
+        f"no {'records in' if exists else 'store at'} {tmp_path / 'store'}; it fills when" in said and "accelopt prewarm" in said
+    )
 
 
 @pytest.mark.parametrize("command", [["explain"], ["show"], ["rm", "--yes"], ["verify"]], ids=lambda command: command[0])

@@ -11,7 +11,7 @@ import pytest
 
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.cli import as_options, run
-from accelopt_compile.cli.lookup import abridged
+from accelopt_compile.cli.explaining import abridged
 from accelopt_compile.cli.output import Output, plain
 from accelopt_compile.cli.prewarm import factories
 from accelopt_compile.cli.watching import Watching

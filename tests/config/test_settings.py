@@ -42,9 +42,10 @@ def test_unknown_name_gives_the_nearest(tmp_path: Path, where: str) -> None:
 
 
 def test_unknown_variable_is_only_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A strange ACCELOPT_ variable may belong to somebody else: it is named in the log, and nothing fails."""
-    settings_from(env={"ACCELOPT_BUGDET_S": "3"}, pyproject=tmp_path / "none.toml")
-    assert "did you mean 'ACCELOPT_BUDGET_S'" in caplog.text
+    """A strange ACCELOPT_ variable may belong to somebody else: it is named in the log once, and nothing fails."""
+    for _ in range(3):
+        settings_from(env={"ACCELOPT_BUGDET_S": "3"}, pyproject=tmp_path / "none.toml")
+    assert 1 == caplog.text.count("did you mean 'ACCELOPT_BUDGET_S'")
 
 
 @pytest.mark.parametrize(
