@@ -19,6 +19,8 @@ from accelopt_compile.records import Rejected, Stage, Timing
 
 CLOSE = 1.2
 """A second baseline within this factor of the better one is measured against too, at full effort."""
+FAR = 3.0
+"""A baseline this many times slower than the other is measured no closer."""
 LOOK_S = 0.001
 """Short enough to fall between what neighbours do: at 4 ms on two busy threads no look did."""
 LOOKS = 10
@@ -51,20 +53,26 @@ class RunnerRig:
         (a, took_a), (b, took_b) = _pairs(reply["repeats"], 2)
         return (max(1, int(a)), took_a), (max(1, int(b)), took_b)
 
+    def rough_us(self) -> tuple[float, float]:
+        """Microseconds a call of ours and of the base, the fastest of a few: what a neighbour took is not held against it."""
+        (a, _), (b, _) = self.repeats()
+        pairs = self.block(0, (True, False, True), (a, b))
+        ours_ns, base_ns = (min(pair[side] for pair in pairs) for side in (0, 1))
+        return ours_ns / 1e3, base_ns / 1e3
+
     def block(self, number: int, order: Sequence[bool], counts: tuple[int, int]) -> timing.Pairs:
         message = {"op": "block", "number": number, "order": list(order), "counts": counts, "check": number in self.checked}
         return _pairs(self._clock.asked(self._runner, message)["times"], len(order))
 
 
 class Clocking:
-    """Times candidates of one workload at one binding. Medians of the baselines and the noise are measured once."""
+    """Times candidates of one workload at one binding. Medians of the baselines are measured once, the noise in full timings."""
 
     def __init__(self, crew: Crew, *, threads: int, seed: int) -> None:
         self._crew, self._threads, self._seed = crew, threads, seed
         self._margins = MARGINS[crew.driver]
         self._random = random.Random(seed)
         self._medians: dict[str, float] = {}
-        self._noise: float | None = None
 
     def medians(self) -> dict[str, float]:
         """Median microseconds of "eager" and, where there is one, "inductor". Raises EvaluatorDied."""
@@ -72,13 +80,21 @@ class Clocking:
             self._prepare(self._seed)
             runner = self._crew.runner(timing=True)
             try:
-                for name in ["eager", *(["inductor"] if self._crew.inductor() else [])]:
-                    paired = self._measure(RunnerRig(self, runner, name, name), timing.QUICK)
-                    self._medians[name], noise = (paired.ours_us + paired.base_us) / 2, timing.noise(paired)
-                    self._noise = noise if self._medians[name] == min(self._medians.values()) else self._noise
+                self._medians = self._baselines(runner)
             finally:
                 runner.close()
         return dict(self._medians)
+
+    def _baselines(self, runner: Child) -> dict[str, float]:
+        if not self._crew.inductor():
+            paired = self._measure(RunnerRig(self, runner, "eager", "eager"), timing.QUICK)
+            return {"eager": min(paired.ours_us, paired.base_us)}
+        rig = RunnerRig(self, runner, "eager", "inductor")
+        rough = rig.rough_us()
+        if max(rough) > FAR * min(rough):  # nobody's rival: not worth the seconds that eager takes over large tensors
+            return dict(zip(("eager", "inductor"), rough, strict=True))
+        paired = self._measure(rig, timing.QUICK)
+        return {"eager": paired.ours_us, "inductor": paired.base_us}
 
     def time(self, runner: Child, effort: str, seed: int) -> Timing | Rejected:
         """Time the kernel that `runner` has loaded against whichever baseline leaves the least speedup, on inputs of
@@ -88,12 +104,13 @@ class Clocking:
         rivals = [name for name in ranked if effort == "full" and medians[name] < CLOSE * medians[ranked[0]]] or ranked[:1]
         protocol = timing.FULL if effort == "full" else timing.QUICK
         self._prepare(seed)
+        noise = 0.0
         try:
             results = {name: self._against(name, runner, protocol) for name in rivals}
             least = min(results, key=lambda name: results[name].ratio)
             paired = results[least]
             if effort == "full":
-                self._noise = timing.noise(self._measure(RunnerRig(self, runner, rivals[0], rivals[0]), timing.QUICK))
+                noise = timing.noise(self._measure(RunnerRig(self, runner, rivals[0], rivals[0]), timing.QUICK))
                 self._look(runner, least, paired)
                 paired = self._surprise(runner, least, paired)
         except Stopped as stopped:
@@ -106,7 +123,7 @@ class Clocking:
             high=paired.high,
             blocks=paired.blocks,
             threads=self._threads,
-            noise=self._noise or 0.0,
+            noise=noise,
         )
 
     def asked(self, runner: Child, message: dict[str, Any]) -> dict[str, Any]:

