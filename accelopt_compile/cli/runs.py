@@ -116,7 +116,7 @@ def document(report: Report) -> dict[str, Any]:
         "confirmed": best.confirmed,
         "source_digest": best.source.digest,
     }
-    return data | {"resumable": report.outcome in ("unfinished", "interrupted")}
+    return data | {"resumable": report.resumable}
 
 
 def describe(report: Report, *, lessons: int | None = None) -> list[tuple[str, str]]:
@@ -165,7 +165,7 @@ def resuming(report: Report) -> str:
     """How to go on with a run, or why there is nothing to go on with."""
     if report.outcome == "running":
         return "a process works on it now"
-    if report.outcome in ("unfinished", "interrupted"):
+    if report.resumable:
         return "start the same search again, with the same settings and models: it goes on with this run by itself"
     return f"it has ended; `accelopt report {report.id}` draws it"
 

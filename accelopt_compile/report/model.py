@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accelopt_cache.run_store import INTERRUPTED
 from accelopt_compile.records import Accepted, Basis, Candidate, KernelSource, Timing
 from accelopt_compile.report.contents import Call, Learned, RunFiles, Stopped, Trial
 from accelopt_compile.report.history import (
@@ -22,6 +23,9 @@ from accelopt_compile.report.history import (
 )
 from accelopt_compile.report.lineage import Shown, Step, steps_of, whole
 from accelopt_compile.report.wording import endpoint_text
+
+UNFINISHED = "unfinished"
+"""The outcome of a run that has no result and on which nobody works."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,11 @@ class Report:
     def basis(self) -> Basis:
         """What the run's times rest on."""
         return "estimated" if self.settings.get("estimated") else "measured"
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the same search goes on with it: it was killed, or interrupted."""
+        return self.outcome in (UNFINISHED, INTERRUPTED)
 
     @property
     def priced(self) -> bool:
@@ -147,7 +156,7 @@ def outcome_of(files: RunFiles) -> str:
     """winner, baseline, interrupted, failed, running or unfinished."""
     if files.running:
         return "running"
-    return "unfinished" if files.result is None else str(files.result["outcome"])
+    return UNFINISHED if files.result is None else str(files.result["outcome"])
 
 
 def _best(files: RunFiles, winner: int | None, shown: Shown) -> Best | None:

@@ -63,7 +63,7 @@ def headline(report: Report) -> str:
     if report.outcome == "winner" and best is not None:
         return f"{best.timing.speedup:.2f}x the baseline, 95 % between {best.timing.low:.2f}x and {best.timing.high:.2f}x"
     so_far = "" if best is None else f"; the fastest kernel so far runs at {best.timing.speedup:.2f}x the baseline"
-    if report.outcome in ("running", "unfinished", "interrupted"):
+    if report.resumable or report.outcome == "running":
         return f"{report.outcome}{so_far}"
     return f"{report.outcome}: {report.reason}" if report.reason else report.outcome
 
