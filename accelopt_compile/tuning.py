@@ -79,8 +79,7 @@ def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tune
         record = keep(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
         place.end(ending(INTERRUPTED, found, authors, record))
         raise
-    judged_any = bool(result.candidates or result.rejected)
-    known = bool(result.proven) if bench.rung == "simulated" else judged_any  # without the device there is no baseline verdict
+    known = bool(result.proven) if bench.rung == "simulated" else result.judged  # without the device there is no baseline verdict
     record = keep(bench, workload, binding, result, authors, place) if known else None
     place.end(ending("failed" if record is None else record.outcome, result, authors, record))
     run = None if place.run is None else place.run.id

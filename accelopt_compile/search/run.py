@@ -60,6 +60,7 @@ class Run:
         self.roofline_us = task.least().seconds * 1e6
         self.budget = budget
         self.before_s = budget.used_s
+        self.judged = resume is not None and bool(resume.candidates)
         self.rounds_done = self.flat_rounds = 0
         self.beam: tuple[Candidate, ...] = ()
         self.tried: tuple[Tried, ...] = ()
@@ -86,6 +87,7 @@ class Run:
             verdict = next(verdicts)
         except BudgetSpent:
             return f"{self.trials.spent} before the seed was evaluated"
+        self.judged = True
         if not isinstance(verdict, Accepted):
             if isinstance(verdict, Rejected):
                 return f"the seed was rejected at {verdict.stage.value}: {verdict.reason}"
@@ -282,6 +284,7 @@ class Run:
             reason=reason,
             candidates=tuple(self.candidates),
             rejected=dict(self.trials.rejected),
+            judged=self.judged,
             evaluated=self.trials.evaluated,
             duplicates=self.trials.duplicates,
             rounds=self.rounds_done,

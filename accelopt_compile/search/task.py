@@ -137,13 +137,15 @@ class SearchResult:
     in full, the fastest by its estimate first, each of another text.
 
     `candidates` are all accepted kernels of the run in order of appearance; `rejected` counts verdicts by stage;
-    `evaluated` counts evaluations, full ones included; `experiences` are the lessons of this run, for the store.
+    `evaluated` counts evaluations, full ones included; `experiences` are the lessons of this run, for the store. `judged` says
+    whether the seed got a verdict: a search without one says nothing of its region.
     """
 
     best: Candidate | None
     reason: str
     candidates: tuple[Candidate, ...] = ()
     rejected: Mapping[str, int] = field(default_factory=dict)
+    judged: bool = False
     evaluated: int = 0
     duplicates: int = 0
     rounds: int = 0

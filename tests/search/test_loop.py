@@ -133,8 +133,15 @@ def test_a_time_budget_is_kept_with_the_final_evaluation_in_it() -> None:
 def test_a_budget_that_is_spent_before_the_seed_gives_a_reason() -> None:
     """Nothing is evaluated, and nothing is claimed."""
     result = World(seconds=0).run()
-    assert (None, 0, ()) == (result.best, result.evaluated, result.candidates)
+    assert (None, 0, (), False) == (result.best, result.evaluated, result.candidates, result.judged)
     assert "before the seed was evaluated" in result.reason
+
+
+def test_a_search_that_never_saw_its_seed_says_nothing_of_its_region() -> None:
+    """Not even where an earlier winner's configuration was evaluated first, so that no baseline is recorded for good."""
+    prior = World(number=1).run().experiences
+    judged = {count: World(prior=prior, candidates=count).run() for count in (1, 2)}
+    assert {1: (1, False), 2: (2, True)} == {count: (min(r.evaluated, count), r.judged) for count, r in judged.items()}
 
 
 def test_a_search_stops_at_the_roofline() -> None:
