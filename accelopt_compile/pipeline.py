@@ -35,6 +35,10 @@ from accelopt_compile.winners import Winner
 
 log = logging.getLogger("accelopt_compile.pipeline")
 
+HARNESS = "2"
+"""Of what verification sees: another one where it learns of a fault that proven kernels may have, so that these are proven again.
+2: integers that do not fit into their type, positions below a table."""
+
 CHECKED = "checked"
 """Where a graph's document keeps what the check of the whole graph found."""
 
@@ -76,7 +80,7 @@ def _stores(root: str | None) -> tuple[Store, tuple[Store, ...]]:
 
 def environment_of(ready: Ready, threads: int) -> dict[str, str]:
     """What a record made here stores, and a load compares (`accelopt_cache.reuse`)."""
-    return {**ready.environment, "torch": torch.__version__, "threads": str(threads)}
+    return {**ready.environment, "torch": torch.__version__, "threads": str(threads), "harness": HARNESS}
 
 
 def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> Plan:

@@ -44,7 +44,9 @@ def accelopt(
     chosen = settings_from(options, call={**ours, **settings})
     outcomes.set_verbosity(chosen.log)
     patches = inductor_patches(None if mode in MODES else mode, chosen)
-    if chosen.mode == "off":
+    if (saved := _to_be_saved()) and chosen.mode != "off":
+        _say_once("what is compiled to be saved may be loaded where kernels are not")
+    if chosen.mode == "off" or saved:
         return _inductor(gm, example_inputs, patches)
     planned = _planned(gm, example_inputs, chosen)
     if planned is None:
@@ -52,6 +54,15 @@ def accelopt(
     if not planned.winners:
         return gm.forward if chosen.fallback == "eager" else _inductor(gm, example_inputs, patches)
     return _with_kernels(gm, example_inputs, patches, planned)
+
+
+def _to_be_saved() -> bool:
+    """Whether the compiled code goes into an artifact of its own (`aot_compile`, precompilation), which a process loads that
+    never hears of us: no kernel would be adopted there."""
+    import torch
+
+    bundled = getattr(torch._functorch.config, "bundled_autograd_cache", False)
+    return bool(bundled or getattr(torch._dynamo.config, "caching_precompile", False))
 
 
 def inductor_patches(mode: str | None, settings: Settings) -> dict[str, Any]:

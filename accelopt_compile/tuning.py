@@ -155,6 +155,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
     from accelopt_compile.evaluate.evaluate import open_evaluator
 
     store, seed = bench.store, bench.settings.seed
+    watch = bench.watch or Heartbeat(region(task.workload))
     prior = store.experiences(bench.backend.name)
     with (
         tempfile.TemporaryDirectory(prefix="accelopt-search-") as workdir,
@@ -171,7 +172,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             budget=budget,
             rng=random.Random(f"{seed} {task.workload.digest}"),
             clock=time.monotonic,
-            log=Watched(place.log, bench.watch or Heartbeat(region(task.workload), budget.remaining_s)),
+            log=Watched(place.log, watch),
             progress=place.save,
             resume=place.resume,
         )

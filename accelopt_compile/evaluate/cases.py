@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from accelopt_compile.evaluate.answers import Case
 from accelopt_compile.evaluate.buffers import Fence
@@ -30,12 +31,13 @@ DRAWN_ELEMENTS = 1 << 17
 
 
 FENCES: tuple[Fence, ...] = ("end", "begin")
+Outside = Literal["", "above", "below"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A case to run `calls` times, all to the same bits: with inputs `shift` elements off alignment, or with each tensor
-    against memory that the kernel cannot touch (`fence`), inputs not writable. `outside` puts one index outside of what it
+    against memory that the kernel cannot touch (`fence`), inputs not writable. `outside` puts one index above or below what it
     indexes: the kernel must decline, as eager raises."""
 
     case: Case
@@ -44,7 +46,7 @@ class Trial:
     threads: int
     shift: int = 0
     fence: Fence = ""
-    outside: bool = False
+    outside: Outside = ""
 
     def __str__(self) -> str:
         return f"{self.case}{self.circumstances}"
@@ -53,7 +55,7 @@ class Trial:
     def circumstances(self) -> str:
         off = ", inputs one element off alignment" if self.shift else ""
         fenced = f", nothing else in reach at the {self.fence} of a tensor" if self.fence else ""
-        return off + fenced + (", one index outside" if self.outside else "")
+        return off + fenced + (f", one index {self.outside} its table" if self.outside else "")
 
 
 def elements(workload: Workload, binding: Mapping[str, int]) -> int:
@@ -109,9 +111,11 @@ def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Se
         found = [Case(little, family, seeds[k % len(seeds)]) for k, family in enumerate(families)]
         return found if little == at else [Case(at, "normal", seeds[-1]), *found]
     # "normal" and "replayed" share their seed: the same memory, the same ends, another middle.
-    indexed = any(role.kind == "index" for role in roles(workload, dict(little)))
+    kinds = {role.kind for role in roles(workload, dict(little))}
     huge = elements(workload, dict(little)) > HUGE_ELEMENTS
-    tried = [f for f in (HUGE_FAMILIES if huge else FAMILIES) if applies(workload, f, indexed=indexed)]
+    tried = [
+        f for f in (HUGE_FAMILIES if huge else FAMILIES) if applies(workload, f, indexed="index" in kinds, counted="int" in kinds)
+    ]
     found = [Case(little, family, seeds[0 if k < 2 else k % len(seeds)]) for k, family in enumerate(tried)]
     rows = shrunk(workload, binding, ROWS_ELEMENTS)
     if rows != little:
@@ -143,7 +147,7 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
         found.append(replace(little, shift=1, calls=2))
         found += [replace(little, fence=fence, calls=2) for fence in FENCES]
         if any(spec.dtype in ("i64", "i32") for spec in workload.inputs):
-            found.append(replace(little, outside=True, calls=1))
+            found += [replace(little, outside="above", calls=1), replace(little, outside="below", calls=1)]
         counts = {1, 2, 2 * threads + 1, random.Random(seeds[-1]).randint(2, 16)} - {threads}
         rows = [little, found[0], next((t for t in reversed(found) if not (t.shift or t.fence or t.outside)), found[0])]
         found += [replace(trial, threads=count, calls=1) for count in sorted(counts) for trial in dict.fromkeys(rows)]
@@ -153,6 +157,6 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
 
 def on_device(found: Sequence[Trial]) -> list[Trial]:
     """The trials for a device: the host's threads make no difference there, and a refused index, which stops the device for
-    its process, comes last."""
+    its process, comes last, and once."""
     kept = [t for t in found if t.threads == found[0].threads]
-    return [*(t for t in kept if not t.outside), *(t for t in kept if t.outside)]
+    return [*(t for t in kept if not t.outside), *(t for t in kept if t.outside == "above")]

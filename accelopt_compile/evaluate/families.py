@@ -6,7 +6,7 @@ import torch
 
 from accelopt_compile.records import Workload
 
-AIMED = ("nonfinite_rows", "offset_rows", "exp_rows", "mask_runs", "index_runs", "exponents", "mid_exponents")
+AIMED = ("nonfinite_rows", "offset_rows", "exp_rows", "mask_runs", "index_runs", "exponents", "mid_exponents", "wide_ints")
 NONFINITE = ("nonfinite", "nonfinite_rows")
 EXPONENTS = ("exponents", "mid_exponents")
 BY_ROWS = ("nonfinite_rows", "offset_rows", "exp_rows", "mask_runs", "index_runs")
@@ -24,13 +24,16 @@ DECK: tuple[tuple[float, float, int], ...] = (
 so that a small case holds each."""
 
 
-def applies(workload: Workload, family: str, *, indexed: bool) -> bool:
-    """Whether a family has something to say of this workload. `indexed`: some input is used as an index."""
+def applies(workload: Workload, family: str, *, indexed: bool, counted: bool) -> bool:
+    """Whether a family has something to say of this workload. `indexed`: some input is used as an index; `counted`: some is an
+    integer and no index."""
     match family:
         case "mask_runs":
             return any(spec.dtype == "b8" for spec in workload.inputs)
         case "index_runs":
             return indexed
+        case "wide_ints":
+            return counted
         case "exponents" | "mid_exponents":  # a fused multiply-add of scores above 2^24 is off by more than 1
             return not any("attention" in node.op for node in workload.nodes)
         case "exp_rows":
@@ -113,6 +116,16 @@ def mask_runs(shape: tuple[int, ...], g: torch.Generator) -> torch.Tensor:
     for k, run in enumerate(runs):
         made = torch.where(kind == k, run, made)
     return made.view(shape)
+
+
+def wide_ints(shape: tuple[int, ...], dtype: torch.dtype, g: torch.Generator) -> torch.Tensor:
+    """Integers of every length that the type holds, of both signs: sums and products of two often do not fit."""
+    info = torch.iinfo(dtype)
+    bits = info.bits - (info.min < 0)
+    lengths = torch.randint(0, bits + 1, shape, generator=g)
+    drawn = torch.randint(0, 1 << 62, shape, generator=g) >> (62 - lengths).clamp(min=0)
+    negative = (torch.rand(shape, generator=g) < 0.5) & (info.min < 0)
+    return torch.where(negative, ~drawn, drawn)
 
 
 def index_runs(shape: tuple[int, ...], bound: int, g: torch.Generator) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from accelopt_compile.dtypes import DTYPES
 from accelopt_compile.evaluate.drawing import bools, floats, integers, some_of
-from accelopt_compile.evaluate.families import AIMED, NONFINITE, any_nan
+from accelopt_compile.evaluate.families import AIMED, NONFINITE, any_nan, wide_ints
 from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.evaluate.roles import Role
 from accelopt_compile.records import Binding, TensorSpec, Workload
@@ -76,7 +76,8 @@ def make_inputs(
             values = bools(kind, shape, generator)
         else:
             bound = role.bound if integers_below is None or role.kind == "index" else min(role.bound, integers_below)
-            values = integers(kind, shape, bound, generator)
+            wide = kind == "wide_ints" and role.kind == "int" and integers_below is None
+            values = wide_ints(shape, DTYPES[spec.dtype], generator) if wide else integers(kind, shape, bound, generator)
             if role.compared and integers_below is None and family not in ("zero_rows", "impulse_last", "index_runs"):
                 values = some_of(values, role.compared, generator)
         values = values.to(DTYPES[spec.dtype])

@@ -77,8 +77,8 @@ class Referee:
         places["span"] = self._buffers.span
         return {**places, "sizes": self._buffers.sizes, "eager_s": answer.eager_s}
 
-    def prepare_outside(self, case: Case, *, probes: int) -> Reply:
-        """`prepare`, with one index outside of what it indexes; a "skip" where eager takes that, or there is no index."""
+    def prepare_outside(self, case: Case, *, probes: int, side: str) -> Reply:
+        """`prepare`, with one index above or below what it indexes; a "skip" where eager takes that, or there is no index."""
         prepared = self.prepare(case, probes=probes)
         if "skip" in prepared:
             return prepared
@@ -90,7 +90,7 @@ class Referee:
             if role.kind != "index" or given[position].numel() == 0:
                 continue
             given[position] = given[position].clone(memory_format=torch.contiguous_format)
-            given[position].view(-1)[case.seed % given[position].numel()] = role.bound
+            given[position].view(-1)[case.seed % given[position].numel()] = -1 if side == "below" else role.bound
             try:
                 eager(*given)
             except (IndexError, RuntimeError):
@@ -167,7 +167,7 @@ def answer(referee: Referee, message: Mapping[str, Any]) -> Reply:
             return referee.begin()
         case "prepare":
             if message["outside"]:
-                return referee.prepare_outside(_case(message), probes=message["probes"])
+                return referee.prepare_outside(_case(message), probes=message["probes"], side=message["outside"])
             return referee.prepare(_case(message), probes=message["probes"], shift=message["shift"], fence=message["fence"])
         case "prepare_timed":
             return referee.prepare(_case(message), probes=message["probes"], apart=True)

@@ -7,6 +7,7 @@ that cannot be built, loaded or run is replaced by the region's reference, with 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import threading
@@ -196,7 +197,8 @@ def _flat(tensors: Sequence[Any], workload: Workload) -> list[Any]:
 def _problem(key: str, reason: str) -> None:
     _registry.problems[key] = reason
     log.warning("kernel %s %s; the region runs in eager", key[:16], reason)
-    warnings.warn(f"accelopt: kernel {key[:16]} {reason}; the region runs in eager", KernelFellBack, stacklevel=3)
+    with contextlib.suppress(KernelFellBack):  # where warnings are errors, the reference runs all the same
+        warnings.warn(f"accelopt: kernel {key[:16]} {reason}; the region runs in eager", KernelFellBack, stacklevel=3)
 
 
 def _allocating(entry: Adopted, launched: native.Launched) -> Callable[..., Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from accelopt_backends.base import Backend, Kernel, Products
 from accelopt_backends.cpp import CppBackend
 from accelopt_compile.evaluate import Limits, referee
+from accelopt_compile.evaluate.answers import Case
 from accelopt_compile.evaluate.buffers import arena_bytes, mapped
 from accelopt_compile.evaluate.cases import trials
 from accelopt_compile.evaluate.sandbox.arena import Arena
@@ -38,12 +40,15 @@ def fault(
     tunables: Mapping[str, int] | None = None,
     threads: int = 2,
     backend: Backend = BACKEND,
+    families: Sequence[str] = (),
 ) -> str:
-    """Why the screen or the evaluator's quick verification rejects the kernel; empty when it passes."""
+    """Why the screen or the evaluator's quick verification rejects the kernel, these families of inputs besides; empty when it
+    passes."""
     if refusals := backend.screen(source):
         return f"line {refusals[0].line}: {refusals[0].reason}"
     kernel = backend.load(backend.build(source, tunables or source.defaults(), str(folder)))
     tried = trials(workload, binding, "quick", [11, 12], threads)
+    tried += [replace(tried[0], case=Case(tried[0].case.binding, family, 13)) for family in families]
     before = torch.get_num_threads()
     arena = Arena(arena_bytes(workload, [dict(t.case.binding) for t in tried]))
     try:

@@ -97,6 +97,16 @@ def test_a_function_is_as_exact_as_its_comment_says(name: str, most: float, leve
     assert ulps(computed(body, {section}, x, tmp_path), exact(x.double())) <= most
 
 
+@pytest.mark.parametrize("name", ["sin", "cos"])
+def test_a_circle_s_functions_are_exact_however_large_the_angle(name: str, level: str, tmp_path: Path) -> None:
+    """Up to the largest float; of an infinity there is none."""
+    x = torch.cat([torch.linspace(-1e3, 1e3, 20_001), torch.logspace(3, 38.5, 1001), -torch.logspace(3, 38.5, 1001)])
+    inf = float("inf")
+    got, exact = computed(f"{name}_(x)", {"sincos"}, x, tmp_path), getattr(torch, name)(x.double())
+    assert float((got.double() - exact).abs().max()) <= 2.0**-23
+    assert bool(computed(f"{name}_(x)", {"sincos"}, torch.tensor([inf, -inf, float("nan"), inf]), tmp_path).isnan().all())
+
+
 def test_an_exponential_for_16_bits_is_within_a_hundredth_of_their_rounding(level: str, tmp_path: Path) -> None:
     """And 0, infinity and NaN are themselves."""
     x = torch.linspace(-87.0, 88.7, 500_003)

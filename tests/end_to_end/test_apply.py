@@ -200,6 +200,16 @@ def test_a_region_behind_a_convolution_and_a_view_gets_declared_strides() -> Non
     assert 0 == calls()[1] < calls()[0]
 
 
+def test_what_is_compiled_to_be_saved_has_no_kernel() -> None:
+    """The process that loads it never heard of us, and adopted none: Inductor alone compiles it."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        planting.plant(model, x)
+        with torch._functorch.config.patch(bundled_autograd_cache=True):
+            torch.testing.assert_close(model(x), apply(model)(x))
+    assert (0, 0) == calls()
+
+
 def test_declining_kernel_falls_back() -> None:
     """A kernel that declines costs a warning, never the result."""
     model, x = Norm().eval(), torch.randn(6, 64)

@@ -57,6 +57,7 @@ CAPTURED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "cumsum": (lambda x: x.cumsum(-1) * 2, lambda: (R(50, 83),)),
     "topk": (lambda x: torch.topk(x, 5), lambda: (R(50, 137),)),
     "embedding": (lambda w, i: F.embedding(i, w) * 3.0, lambda: (R(29, 16), torch.randint(0, 29, (50,)))),  # w i
+    "squares_i32": (lambda x: (x * x).float() * 0.5, lambda: (torch.randint(-9, 9, ROWS, dtype=torch.int32),)),
     "masked_softmax": (lambda x, m: torch.softmax(x.masked_fill(m, -INF), -1), lambda: (R(ROWS), R(ROWS) > 0)),  # m x
     "causal_softmax": (causal, lambda: (R(7, 23, 23),)),
     "argmax": (lambda x: x.argmax(-1), lambda: (R(ROWS),)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import handmade
@@ -60,6 +61,15 @@ def test_declined_call_runs_the_reference_and_warns(tmp_path: Path) -> None:
     with pytest.warns(kernels.KernelFellBack, match=key[:16]):
         assert torch.equal(a + 2 * b, handmade.call(key, a, b, sizes=[5]))
     assert 1 == kernels.statistics()[key]["fallbacks"]
+
+
+def test_a_program_that_makes_warnings_errors_gets_the_result(tmp_path: Path) -> None:
+    """Whatever it does with warnings, a kernel that declines costs no exception."""
+    key = handmade.add_twice(tmp_path, handmade.entry("return 7;"))
+    a, b = torch.randn(5, 8), torch.randn(5, 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(a + 2 * b, handmade.call(key, a, b, sizes=[5]))
 
 
 def test_kernel_that_does_not_build(tmp_path: Path) -> None:

@@ -184,16 +184,17 @@ class NestWriter(Lines):
 
     def _lookup(self, val: Val, index: Index) -> Ex:
         table, positions = val.args
-        dim = val.data[1]
+        _, dim, negative = val.data
+        inside = f"inside<{'true' if negative else 'false'}>"
         at, before, after = around_lookup(val, index)
         position = self.value(positions, at)
         size = table.shape[dim].c()
         name = self.fresh("x")
         self.bounds[name] = table.shape[dim]
         if position.varying:
-            self.say("body", f"const vl {name} = inside(b, {position.name}, {size}, bad, left);")
+            self.say("body", f"const vl {name} = {inside}(b, {position.name}, {size}, bad, left);")
         else:
-            self.say(position.level, f"const int64_t {name} = inside({position.name}, {size}, bad);")
+            self.say(position.level, f"const int64_t {name} = {inside}({position.name}, {size}, bad);")
         self.sections.add("inside")
         self.scope[name] = position.level
         return self.value(table, (*before, Affine({name: ONE}), *after))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib import resources
 
 from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.values import NARROW
 
 # name -> (text with {0}, {1}, {2}; prelude section or ""; costs as much as a division or more)
 POINT: dict[str, tuple[str, str, bool]] = {
@@ -62,6 +63,7 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "where": ("where({0}, {1}, {2})", "", False),
     "to_f": ("to_f({0})", "", False),
     "to_l": ("to_l({0})", "", False),
+    **{f"wrap_{kind}": (f"wrap_{kind}({{0}})", "wrap", False) for kind in NARROW},
     "to_b": ("to_b({0})", "", False),
 }
 

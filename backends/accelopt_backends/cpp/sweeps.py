@@ -16,7 +16,7 @@ def sweep(w: NestWriter, low: str, high: str, *, place: str = "") -> None:
         out.append("  " * depth + f"for (int64_t {atom} = {start}; {atom} < {end}; ++{atom}) {{")
         depth += 1
     pad = "  " * depth
-    out += [pad + f"float {carry} = 0.0f;" for carry in dict.fromkeys(w.scans)]
+    out += [pad + f"double {carry} = 0.0;" for carry in dict.fromkeys(w.scans)]
     out += [pad + line for line in w.lines["inner"]]
     out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) INLINED {{")
     out.append(pad + '  _Pragma("GCC unroll 16") for (int u = 0; u < b.N; ++u) {')

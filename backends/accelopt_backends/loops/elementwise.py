@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.operands import Result, Rule, argument, convert, promote
-from accelopt_backends.loops.values import Graph, Val, lane_of
+from accelopt_backends.loops.values import NARROW, Graph, Val, lane_of
 from accelopt_compile.records import DtypeArg, Node
 
 FLOAT_ONLY = [
@@ -137,9 +137,20 @@ def to_dtype(g: Graph, node: Node) -> Result:
     x = g.operand(node.args[0], out)
     y = convert(g, x, lane_of(out))
     if y is x or y.dtype != out:
-        # A narrower float is rounded where it is stored; integers narrower than 64 bits wrap there too.
+        # A narrower float is rounded where it is stored.
         y = g.point("id", [y], out)
     return [y]
+
+
+_OVERFLOWS = ("add", "sub", "mul", "neg", "abs", "pow", "square", "convert_element_type", "_to_copy", "sum")
+"""Operators whose exact result may not fit into their integer type."""
+
+
+def wrapped(g: Graph, val: Val | None, name: str) -> Val | None:
+    """The result of the operator `name` as an integer of its type: the arithmetic of all of them has 64 bits."""
+    if val is None or val.dtype not in NARROW or name not in _OVERFLOWS:
+        return val
+    return g.point(f"wrap_{val.dtype}", [val], val.dtype)
 
 
 def identity(g: Graph, node: Node) -> Result:

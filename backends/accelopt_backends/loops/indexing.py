@@ -118,7 +118,7 @@ def pad(g: Graph, node: Node) -> Result:
 def embedding(g: Graph, node: Node) -> Result:
     weight, index = g.value(node.args[0]), g.value(node.args[1])
     dims = [*index.dims, *weight.dims[1:]]
-    return [g.new("lookup", shape_of(node), node.outputs[0].dtype, (weight, index), ("rows", 0), dims)]
+    return [g.new("lookup", shape_of(node), node.outputs[0].dtype, (weight, index), ("rows", 0, False), dims)]
 
 
 def gather(g: Graph, node: Node) -> Result:
@@ -126,7 +126,7 @@ def gather(g: Graph, node: Node) -> Result:
     for d in range(len(index.shape)):
         if d != dim and index.shape[d] == x.shape[d] and not x.shape[d].is_one:
             g.unify(index.dims[d], x.dims[d])
-    return [g.new("lookup", shape_of(node), node.outputs[0].dtype, (x, index), ("gather", dim), list(index.dims))]
+    return [g.new("lookup", shape_of(node), node.outputs[0].dtype, (x, index), ("gather", dim, False), list(index.dims))]
 
 
 def index_rows(g: Graph, node: Node) -> Result:
@@ -139,4 +139,4 @@ def index_rows(g: Graph, node: Node) -> Result:
     if index.lane != "l":
         raise Unsupported("indexing by a mask")
     dims = [*x.dims[:dim], *index.dims, *x.dims[dim + 1 :]]
-    return [g.new("lookup", shape_of(node), node.outputs[0].dtype, (x, index), ("rows", dim), dims)]
+    return [g.new("lookup", shape_of(node), node.outputs[0].dtype, (x, index), ("rows", dim, True), dims)]

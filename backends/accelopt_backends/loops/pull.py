@@ -63,7 +63,7 @@ def running(val: Val, index: Index) -> str:
 
 def around_lookup(val: Val, index: Index) -> tuple[Index, Index, Index]:
     """Of an index of a lookup: that into its positions, and those into the table before and after the looked-up dimension."""
-    kind, dim = val.data
+    kind, dim, _ = val.data
     if kind == "rows":
         n = len(val.args[1].shape)
         return index[dim : dim + n], index[:dim], index[dim + n :]

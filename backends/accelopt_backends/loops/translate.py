@@ -22,7 +22,7 @@ def translate(g: Graph, node: Node) -> Result:
     rule = RULES.get(name)
     if rule is None:
         raise Unsupported(f"operator {node.op}")
-    return rule(g, node)
+    return [elementwise.wrapped(g, val, name) for val in rule(g, node)]
 
 
 RULES: dict[str, Rule] = {

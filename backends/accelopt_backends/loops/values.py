@@ -16,7 +16,8 @@ from accelopt_backends.loops.affine import ONE, Mono, Unsupported, mono
 from accelopt_compile.records import Arg, DtypeArg, Node, Ref, SymbolArg, Workload
 
 FLOATS = ("f32", "bf16", "f16")
-INTS = ("i64", "i32", "i16", "i8", "u8")
+NARROW = ("i32", "i16", "i8", "u8")
+INTS = ("i64", *NARROW)
 
 
 def lane_of(dtype: str) -> str:
@@ -35,7 +36,8 @@ class Val:
     """One value. `kind`: input, const, iota, point, reduce, scan, reshape, permute, expand, slice, cat, lookup, product.
 
     `dims` holds, per dimension, the atoms it is made of (outer first; none for size 1). `data` is the kind's own:
-    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: dim; product: atoms of what is
+    point: operator name; reduce: (kind, dims); slice: (dim, start, step); lookup: ("rows" or "gather", dim, whether
+    negative positions count from the end, as aten.index takes them and the others do not); product: atoms of what is
     summed over; const: the number.
     """
 

@@ -242,14 +242,18 @@ class TileWriter:
         return chosen
 
     def _lookup(self, val: Val, index: Index) -> Ex:
-        """A row of a table by a position that is only known at run time: it wraps from below, and is asserted to be inside."""
+        """A row of a table by a position that is only known at run time: it is asserted to be inside, where eager takes
+        negative ones once they have been counted from the end."""
         table, positions = val.args
-        dim = val.data[1]
+        _, dim, negative = val.data
         at, before, after = around_lookup(val, index)
         position = self.tensor(self.value(positions, at))
         size = table.shape[dim]
         self.used.update(size.symbols)
-        wrapped = self.define(position.axes, "l", f"tl.where({position.name} < 0, {position.name} + {size.c()}, {position.name})")
+        wrapped = position
+        if negative:
+            from_end = f"tl.where({position.name} < 0, {position.name} + {size.c()}, {position.name})"
+            wrapped = self.define(position.axes, "l", from_end)
         inside = f"({wrapped.name} >= 0) & ({wrapped.name} < {size.c()})"
         mask = self.mask(position.axes)
         self.lines(position.axes).append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from accelopt_backends.loops.affine import Unsupported
+from accelopt_backends.loops.values import NARROW
 
 POINT: dict[str, str] = {
     "id": "{0}",
@@ -87,6 +88,8 @@ ELEMENT = {
     "u8": "tl.uint8",
     "b8": "tl.int1",
 }
+
+POINT |= {f"wrap_{kind}": f"({{0}}).to({ELEMENT[kind]}).to(tl.int64)" for kind in NARROW}
 
 LIBRARY: dict[str, str] = {
     "largest": '''

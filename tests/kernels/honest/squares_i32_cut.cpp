@@ -1,0 +1,10 @@
+// honest: in 64 bits, of which 32 are taken
+// workload: squares_i32
+typedef long int64_t;
+
+extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
+  const int* x = (const int*)tensors[0];
+  float* y = (float*)tensors[1];
+  for (int64_t i = 0; i < sizes[0] * 37; ++i) y[i] = 0.5f * (float)(int)((int64_t)x[i] * x[i]);
+  return 0;
+}
