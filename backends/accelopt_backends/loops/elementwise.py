@@ -27,9 +27,15 @@ FLOAT_ONLY = [
 """Operators that are written for floats alone."""
 
 
+_OF_MASKS = {"mul": "and", "add": "or", "minimum": "and", "maximum": "or"}
+"""What operators do with truth values: a mask's lanes are 0 and -1, whose product is no mask, and true is the smaller one."""
+
+
 def binary(op: str) -> Rule:
     def rule(g: Graph, node: Node) -> Result:
         out = node.outputs[0].dtype
+        if out == "b8":
+            return of_masks(op, g, node)
         a, b = (g.operand(x, out) for x in node.args[:2])
         alpha = argument(node, 2, "alpha", 1)
         a, b = promote(g, [a, b], lane_of(out))
@@ -38,6 +44,13 @@ def binary(op: str) -> Rule:
         return [g.point(op, [a, b], out)]
 
     return rule
+
+
+def of_masks(op: str, g: Graph, node: Node) -> Result:
+    """An operator of numbers on truth values."""
+    if op not in _OF_MASKS:
+        raise Unsupported(f"{op} of truth values")
+    return logical(_OF_MASKS[op])(g, node)
 
 
 def divide(g: Graph, node: Node) -> Result:
@@ -57,6 +70,8 @@ def pointwise(op: str) -> Rule:
     def rule(g: Graph, node: Node) -> Result:
         out = node.outputs[0].dtype
         vals = [g.operand(x, out) for x in node.args if not isinstance(x, DtypeArg)]
+        if out == "b8" and op not in ("isnan", "isinf"):
+            return of_masks(op, g, node)
         lane = lane_of(out) if out != "b8" else None
         if op in FLOAT_ONLY and lane != "f":
             raise Unsupported(f"{op} of {out}")
@@ -69,7 +84,8 @@ def compare(op: str) -> Rule:
     def rule(g: Graph, node: Node) -> Result:
         first = g.operand(node.args[0], "f32")
         second = g.operand(node.args[1], first.dtype)
-        return [g.point(op, promote(g, [first, second]), "b8")]
+        masks = first.lane == second.lane == "b" and op not in ("eq", "ne")
+        return [g.point(op, promote(g, [first, second], "l" if masks else None), "b8")]
 
     return rule
 
