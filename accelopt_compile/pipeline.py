@@ -25,6 +25,7 @@ from accelopt_compile.bench import Bench
 from accelopt_compile.choosing import HOST, chosen, device_of
 from accelopt_compile.config import Settings
 from accelopt_compile.deciding import decide
+from accelopt_compile.errors import of_a_signal
 from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.graph_pass import Choice
 from accelopt_compile.looking_up import Decided
@@ -129,6 +130,8 @@ def _checked(sites: Sequence[Site], decided: Decided, bench: Bench, known: Mappi
     try:
         found = check(sites, decided.winners, bench, known, decided.remaining_s if tuning else 0.0)
     except Exception as failure:  # guards the user's program: each kernel has won alone
+        if of_a_signal(failure):
+            raise
         log.warning("the whole graph is not checked, kernels are kept: %s: %s", type(failure).__name__, failure)
         log.debug("%s", traceback.format_exc())
         return dict(known)

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 
 from accelopt_compile import outcomes
 from accelopt_compile.config import MODES, Settings, settings_from
-from accelopt_compile.errors import ToolchainMissing
+from accelopt_compile.errors import ToolchainMissing, of_a_signal
 from accelopt_compile.graph_pass import AccelOptPass
 from accelopt_compile.launch import lowering
 from accelopt_compile.outcomes import CompileReport, reports
@@ -93,6 +93,8 @@ def _planned(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings)
         reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(missing).__name__}: {missing}"))
         return None
     except Exception as failure:  # guards the user's program: Inductor compiles what we could not look at
+        if of_a_signal(failure):
+            raise
         _step_aside("while planning", failure)
         reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(failure).__name__}: {failure}"))
         return None
@@ -119,6 +121,8 @@ def _with_kernels(
     except RestartAnalysis:
         raise
     except Exception as failure:  # guards the user's program: is it our kernels, or would Inductor have failed anyway?
+        if of_a_signal(failure):
+            raise
         compiled = _inductor(untouched, example_inputs, patches)
         _step_aside("while compiling with kernels", failure)
         return compiled

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from typing import Any
 
@@ -37,6 +39,23 @@ def test_search_leaves_a_verdict() -> None:
         assert again.compiles[0].warm
         assert 0 == sum(region.seconds for region in again.regions)
         torch.testing.assert_close(model(x), tune(model, budget_s=0)(x))
+
+
+def test_a_deadline_of_the_user_s_ends_a_search() -> None:
+    """What a handler of a signal raises is not for us to swallow, though every failure of ours is."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError("the user's deadline")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGUSR1))
+    try:
+        timer.start()
+        with torch.no_grad(), pytest.raises(Exception, match="the user's deadline"):
+            tune(Norm(256).eval(), budget_s=60)(torch.randn(512, 256))
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_no_budget_no_search() -> None:
