@@ -44,9 +44,10 @@ def accelopt(
     chosen = settings_from(options, call={**ours, **settings})
     outcomes.set_verbosity(chosen.log)
     patches = inductor_patches(None if mode in MODES else mode, chosen)
-    if (saved := _to_be_saved()) and chosen.mode != "off":
+    if chosen.mode == "off":
+        return _inductor(gm, example_inputs, patches)
+    if _to_be_saved():
         _say_once("what is compiled to be saved may be loaded where kernels are not")
-    if chosen.mode == "off" or saved:
         return _inductor(gm, example_inputs, patches)
     planned = _planned(gm, example_inputs, chosen)
     if planned is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,9 +20,6 @@ from accelopt_compile.cli.output import (
 )
 from accelopt_compile.records import OUTCOMES, Timing
 from accelopt_compile.wording import plural, times_text
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(no_args_is_help=True, help="Look at the store of verified kernels, check it, and clean it.")
 

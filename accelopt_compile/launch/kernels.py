@@ -15,15 +15,12 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import native
 from accelopt_compile.launch.layouts import allocating_text, layouts
 from accelopt_compile.records import Workload
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("accelopt_compile.launch")
 
