@@ -16,9 +16,6 @@ AccelOptError
 
 from __future__ import annotations
 
-import signal
-import traceback
-
 
 class AccelOptError(Exception):
     """Base of all errors raised by AccelOpt Compile; `except AccelOptError` catches them all."""
@@ -81,14 +78,3 @@ class LanguageModelMissing(AccelOptError):
 
 class EvaluatorDied(AccelOptError):
     """The evaluation child could not be started at all (not: a candidate crashed it)."""
-
-
-def of_a_signal(failure: BaseException) -> bool:
-    """Whether a signal's handler raised it: a deadline of the user's, say, which is not for us to swallow."""
-    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()} - {None}
-    link: BaseException | None = failure
-    while link is not None:
-        if any(frame.f_code in handlers for frame, _ in traceback.walk_tb(link.__traceback__)):
-            return True
-        link = link.__cause__ or link.__context__
-    return False

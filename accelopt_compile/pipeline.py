@@ -25,9 +25,9 @@ from accelopt_compile.bench import Bench
 from accelopt_compile.choosing import HOST, chosen, device_of
 from accelopt_compile.config import Settings
 from accelopt_compile.deciding import decide
-from accelopt_compile.errors import of_a_signal
 from accelopt_compile.fingerprint import graph_digest
 from accelopt_compile.graph_pass import Choice
+from accelopt_compile.launch import kernels
 from accelopt_compile.looking_up import Decided
 from accelopt_compile.outcomes import CompileReport
 from accelopt_compile.sites import Site, document, from_document, sites_of
@@ -107,8 +107,7 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     checked = _checked(sites, decided, bench, verdicts)
     if checked != verdicts:
         bench.store.put_graph(digest, {**document(sites, refused), CHECKED: checked})
-    for winner in decided.winners.values():
-        winners.adopt(winner, store=bench.store, backend=bench.backend)
+    _make_ready(decided, bench)
     report = CompileReport(
         graph=digest,
         target=bench.target,
@@ -121,6 +120,18 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     return Plan(winners=decided.winners, report=report, store=bench.store, backend=bench.backend)
 
 
+def _make_ready(decided: Decided, bench: Bench) -> None:
+    """Load the winners' kernels; the regions of those that cannot be loaded are Inductor's."""
+    missing = {}
+    for choice, winner in decided.winners.items():
+        winners.adopt(winner, store=bench.store, backend=bench.backend)
+        why = kernels.ready(winner.key)
+        if why:
+            missing[choice] = why
+            log.warning("kernel %s %s; the region is left to Inductor", winner.key[:16], why)
+    decided.drop(missing)
+
+
 def _checked(sites: Sequence[Site], decided: Decided, bench: Bench, known: Mapping[str, Any]) -> dict[str, Any]:
     """Drop the winners that lose where they stand; what is known of the graph's contexts now. Where the device is attached
     nothing is known of them: they are timed on the host alone."""
@@ -130,8 +141,6 @@ def _checked(sites: Sequence[Site], decided: Decided, bench: Bench, known: Mappi
     try:
         found = check(sites, decided.winners, bench, known, decided.remaining_s if tuning else 0.0)
     except Exception as failure:  # guards the user's program: each kernel has won alone
-        if of_a_signal(failure):
-            raise
         log.warning("the whole graph is not checked, kernels are kept: %s: %s", type(failure).__name__, failure)
         log.debug("%s", traceback.format_exc())
         return dict(known)

@@ -15,9 +15,9 @@ from typing import Any, cast
 from torch._inductor.compile_fx import compile_fx  # here, as torch.compile does it for Inductor: not in the first call
 from torch.fx import GraphModule
 
-from accelopt_compile import outcomes
+from accelopt_compile import outcomes, user_signals
 from accelopt_compile.config import MODES, Settings, settings_from
-from accelopt_compile.errors import ToolchainMissing, of_a_signal
+from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.graph_pass import AccelOptPass
 from accelopt_compile.launch import lowering
 from accelopt_compile.outcomes import CompileReport, reports
@@ -49,12 +49,13 @@ def accelopt(
     if _to_be_saved():
         _say_once("what is compiled to be saved may be loaded where kernels are not")
         return _inductor(gm, example_inputs, patches)
-    planned = _planned(gm, example_inputs, chosen)
-    if planned is None:
-        return _inductor(gm, example_inputs, patches)
-    if not planned.winners:
-        return gm.forward if chosen.fallback == "eager" else _inductor(gm, example_inputs, patches)
-    return _with_kernels(gm, example_inputs, patches, planned)
+    with user_signals.heard():
+        planned = _planned(gm, example_inputs, chosen)
+        if planned is None:
+            return _inductor(gm, example_inputs, patches)
+        if not planned.winners:
+            return gm.forward if chosen.fallback == "eager" else _inductor(gm, example_inputs, patches)
+        return _with_kernels(gm, example_inputs, patches, planned)
 
 
 def _to_be_saved() -> bool:
@@ -94,8 +95,6 @@ def _planned(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings)
         reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(missing).__name__}: {missing}"))
         return None
     except Exception as failure:  # guards the user's program: Inductor compiles what we could not look at
-        if of_a_signal(failure):
-            raise
         _step_aside("while planning", failure)
         reports.add(CompileReport(graph="", mode=settings.mode, problem=f"{type(failure).__name__}: {failure}"))
         return None
@@ -122,8 +121,6 @@ def _with_kernels(
     except RestartAnalysis:
         raise
     except Exception as failure:  # guards the user's program: is it our kernels, or would Inductor have failed anyway?
-        if of_a_signal(failure):
-            raise
         compiled = _inductor(untouched, example_inputs, patches)
         _step_aside("while compiling with kernels", failure)
         return compiled

@@ -1,8 +1,8 @@
 """From a key in a graph to a callable kernel, lazily, and never without an answer.
 
-The pipeline `adopt`s every kernel a graph may use before the graph is compiled or loaded: what it needs from the store
-is then in memory, so a cache that vanishes later cannot hurt. The build and the load happen on the first call. A kernel
-that cannot be built, loaded or run is replaced by the region's reference, with one warning.
+The pipeline `adopt`s every kernel a graph may use, and makes it `ready`, before the graph is compiled or loaded: one that
+cannot be built or loaded is then not in the graph, and a cache that vanishes later cannot hurt. A kernel that is missing
+all the same, or declines a call, is replaced by the region's reference, with one warning.
 """
 
 from __future__ import annotations
@@ -131,20 +131,30 @@ def forget() -> None:
     _registry.problems.clear()
 
 
+def ready(key: str) -> str:
+    """Build, unless this machine has built it before, and load an adopted kernel: why that is impossible, or ""."""
+    entry = adopted(key)
+    with _registry.lock:
+        if key not in _registry.launched:
+            try:
+                loaded = entry.load()
+            except Exception as failure:  # guards the user's program: whatever is wrong with a kernel, the region can do without
+                diagnosis = str(getattr(failure, "diagnosis", "")).strip().partition("\n")[0]
+                return f"could not be built or loaded: {type(failure).__name__}: {failure} {diagnosis}".rstrip()
+            _registry.launched[key] = _launcher(entry, loaded)
+    return ""
+
+
 def _launched(entry: Adopted) -> native.Launched:
     with _registry.lock:
-        if entry.key not in _registry.launched:
-            _registry.launched[entry.key] = _launch(entry)
+        why = ready(entry.key)
+        if why:
+            _problem(entry.key, why)
+            _registry.launched[entry.key] = _launcher(entry, Loaded())
         return _registry.launched[entry.key]
 
 
-def _launch(entry: Adopted) -> native.Launched:
-    try:
-        loaded = entry.load()
-    except Exception as failure:  # guards the user's program: whatever is wrong with a kernel, the reference is right
-        diagnosis = str(getattr(failure, "diagnosis", "")).strip().partition("\n")[0]
-        _problem(entry.key, f"could not be built or loaded: {type(failure).__name__}: {failure} {diagnosis}".rstrip())
-        loaded = Loaded()
+def _launcher(entry: Adopted, loaded: Loaded) -> native.Launched:
     counts = {
         "inputs": len(entry.workload.inputs),
         "symbols": len(entry.workload.symbols),

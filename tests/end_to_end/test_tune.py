@@ -41,15 +41,11 @@ def test_search_leaves_a_verdict() -> None:
         torch.testing.assert_close(model(x), tune(model, budget_s=0)(x))
 
 
-class Late(Exception):
-    """No OSError: what is one may be taken for a failure of the disk or of a child."""
-
-
 def test_a_deadline_of_the_user_s_ends_a_search() -> None:
-    """What a handler of a signal raises is not for us to swallow, though every failure of ours is."""
+    """What a handler of a signal raises is not for us to swallow, though every failure of ours is, and a disk's too."""
 
     def late(*_: Any) -> None:
-        raise Late("the user's deadline")
+        raise TimeoutError("the user's deadline")
 
     before = signal.signal(signal.SIGUSR1, late)
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGUSR1))
@@ -57,6 +53,7 @@ def test_a_deadline_of_the_user_s_ends_a_search() -> None:
         timer.start()
         with torch.no_grad(), pytest.raises(Exception, match="the user's deadline"):
             tune(Norm(256).eval(), budget_s=60)(torch.randn(512, 256))
+        assert signal.getsignal(signal.SIGUSR1) is late
     finally:
         timer.cancel()
         signal.signal(signal.SIGUSR1, before)

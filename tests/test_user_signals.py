@@ -1,0 +1,66 @@
+"""A user's signal handlers while we compile: what they raise arrives, whatever we catch, and they stay installed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from accelopt_compile import user_signals
+
+
+def late(*_: Any) -> None:
+    raise TimeoutError("late")
+
+
+@pytest.fixture
+def installed() -> Iterator[Any]:
+    before = signal.signal(signal.SIGUSR1, late)
+    yield late
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("swallowed", [OSError, Exception])
+def test_what_we_catch_does_not_stop_it(installed: Any, swallowed: type[Exception]) -> None:
+    """Raised inside a handling of our own failures, the user's exception arrives as itself."""
+    with pytest.raises(TimeoutError, match="late"), user_signals.heard(), contextlib.suppress(swallowed):
+        signal.raise_signal(signal.SIGUSR1)
+    assert installed is signal.getsignal(signal.SIGUSR1)
+
+
+def test_a_compile_inside_a_compile(installed: Any) -> None:
+    """Only the outermost gives the exception back, and both leave the handler as it was."""
+    with pytest.raises(TimeoutError, match="late"), user_signals.heard(), contextlib.suppress(OSError):
+        with user_signals.heard(), contextlib.suppress(OSError):
+            signal.raise_signal(signal.SIGUSR1)
+        raise AssertionError("swallowed")
+    assert installed is signal.getsignal(signal.SIGUSR1)
+
+
+def test_a_handler_that_raises_nothing_is_called(installed: Any) -> None:
+    """And one that was installed inside stays installed."""
+    heard: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    with user_signals.heard():
+        signal.raise_signal(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, late)
+    assert [signal.SIGUSR1] == heard
+    assert late is signal.getsignal(signal.SIGUSR1)
+
+
+def test_other_threads_change_nothing(installed: Any) -> None:
+    """Handlers belong to the main thread: a compile in another leaves them alone."""
+    seen: list[Any] = []
+
+    def compiling() -> None:
+        with user_signals.heard():
+            seen.append(signal.getsignal(signal.SIGUSR1))
+
+    thread = threading.Thread(target=compiling)
+    thread.start()
+    thread.join()
+    assert [installed] == seen
