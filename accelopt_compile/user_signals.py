@@ -55,10 +55,10 @@ def heard() -> Iterator[None]:
                     signal.signal(number, carrying[number])
             yield
         finally:
-            for number, ours in carrying.items():
-                ours.open = False
-                if signal.getsignal(number) is ours:  # else it was changed meanwhile, and stays so
-                    signal.signal(number, ours.handler)
+            for at, ours in carrying.items():
+                ours.open, handler = False, ours.handler
+                if signal.getsignal(at) is ours:  # else it was changed meanwhile, and stays so
+                    signal.signal(at, handler)
     except _Raised as raised:
         if raised.by not in carrying.values():  # a compile around this one gives it back
             raise

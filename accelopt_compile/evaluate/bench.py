@@ -57,6 +57,7 @@ class Bench:
         self._rig: timing.LocalRig | timing.DeviceRig | None = None
         self._kept: dict[str, tuple[timing.Call, list[torch.Tensor]]] = {}
         self._last_inputs: list[torch.Tensor] = []
+        self._contents = itertools.count(1)
         products = any(node.op.split(".")[1] in PRODUCTS for node in workload.nodes)
         self._rotated = self._sets(ROTATED_SETS) if products and device is None and not workload.aliases else 1
 
@@ -102,13 +103,33 @@ class Bench:
             return timing.sample(all_of_them, 1, timing.clock_for(self._threads))
 
         taken = []
-        for number in range(rounds + 1):
-            for place, (_, inputs) in enumerate(made):
-                for x, first in zip(inputs, self._given, strict=True):
-                    if 0 not in x.stride():
-                        x.copy_(torch.roll(first, 1 + number * len(made) + place))
+        for _ in range(rounds + 1):
+            for _, inputs in made:
+                self._put(inputs, next(self._contents))
             taken.append(max(all_ns(), 1.0) / len(made))
         return taken[1:]
+
+    def second(self, side: str, rounds: int, *, same: bool) -> list[float]:
+        """Nanoseconds of the second of two calls on the same buffers, written anew before each: with the content of the first,
+        or with content that no call of this side has seen."""
+        call, inputs = self._ready(side)
+        taken = []
+        for _ in range(rounds):
+            content = next(self._contents)
+            self._put(inputs, content)
+            call()
+            self._put(inputs, content if same else next(self._contents))
+            if self._stopwatch is not None:
+                taken.append(1e3 * self._stopwatch.sample_us(call))
+            else:
+                taken.append(timing.sample(call, 1, timing.clock_for(self._threads)))
+        return [max(ns, 1.0) for ns in taken]
+
+    def _put(self, inputs: Sequence[torch.Tensor], content: int) -> None:
+        """Write one of many contents over a side's inputs."""
+        for x, first in zip(inputs, self._given, strict=True):
+            if 0 not in x.stride():
+                x.copy_(torch.roll(first, content))
 
     def reads(self, side: str, count: int) -> list[float]:
         """Nanoseconds that reading a call's outputs takes right after it: more where they went past the caches."""

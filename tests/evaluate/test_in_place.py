@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,30 @@ def test_a_reader_of_an_update_reads_the_same_on_every_side(side: str) -> None:
     finally:
         arena.close()
     assert 3 * 2 * 4096 * 4 == summed.bytes
+
+
+@pytest.mark.parametrize(("same", "seen"), [(True, [True] * 4), (False, [False] * 4)])
+def test_a_second_call_meets_what_the_first_met_or_something_new(same: bool, seen: list[bool]) -> None:
+    """What an update wrote over is put back before each call, so that a kernel that remembers its last inputs is found out,
+    and one that only finds them in a cache is not."""
+    arena = Arena(arena_bytes(momentum(), [{"s0": 4096}]))
+    met: list[bytes] = []
+
+    def kernel(pointers: Sequence[int], sizes: Sequence[int], threads: int) -> None:
+        met.append(ctypes.string_at(pointers[0], 4 * sizes[0]))
+        ctypes.memset(pointers[0], 0, 4 * sizes[0])
+
+    try:
+        place = mapped(arena.descriptor)
+        place.copy_(torch.randint(0, 100, place.shape, dtype=torch.uint8))
+        baselines = Baselines(momentum(), {"s0": 4096})
+        bench = Bench(momentum(), {"s0": 4096}, baselines, memory=place, kernel=kernel, threads=1, seed=0)
+        assert 4 == len(bench.second("kernel", 4, same=same))
+    finally:
+        arena.close()
+    pairs = list(zip(met[::2], met[1::2], strict=True))
+    assert seen == [first == second for first, second in pairs]
+    assert 4 * (1 if same else 2) == len(set(met))
 
 
 class Summed(TorchDispatchMode):

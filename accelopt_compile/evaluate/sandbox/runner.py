@@ -56,6 +56,9 @@ class Runner:
             case "fresh":
                 assert self._bench is not None
                 return {"times": self._bench.fresh(message["side"], message["count"])}
+            case "second":
+                assert self._bench is not None
+                return {"times": self._bench.second(message["side"], message["count"], same=message["same"])}
             case "read":
                 assert self._bench is not None
                 return {"times": self._bench.reads(message["side"], message["count"])}
