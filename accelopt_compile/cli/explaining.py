@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,14 @@ def environments() -> Mapping[str, Mapping[str, str]]:
     return {found.target: environment_of(found, torch.get_num_threads()) for found in ready}
 
 
+MEANING = {
+    "use": "served as it is",
+    "retime": "timed again before it is served",
+    "reverify": "proven again before it is served",
+    "never": "not for this machine",
+}
+
+
 def explain_record(store: Store, record_id: str, record: Record) -> dict[str, Any]:
     """Each reason to trust a record, or not to, on this machine."""
     from accelopt_cache.reuse import reuse
@@ -77,47 +85,16 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
     damage = store.verify_entry(record_id)
     here = environments().get(record.target)
     verdict = "never" if here is None else reuse(record.environment, here)
-    lines = [f"record {record_id[:12]}: {record.outcome} for {operators(store.workload(record.workload))}"]
-    lines.append(f"  contents     {'damaged: ' + damage if damage else 'record, source and workload are what their digests say'}")
-    where = "on the real device" if record.rung == "device" else f"on rung {record.rung}, so it is not launched"
-    lines.append(f"  {'searched' if record.outcome == 'baseline' else 'proven':12} {where}")
-    if (e := record.errors) is not None:
-        lines.append(
-            f"  right        worst error {e.worst_share:.2f} of what is allowed, {plural(e.cases, 'case')} against float64"
-        )
-    if record.outcome != "baseline":
-        walls = str(record.provenance.get("walls", "nothing that the record names"))
-        screened = str(record.provenance.get("object_screen", "not made"))
-        lines.append(f"  judged       behind walls: {walls}; screen of its object: {screened}")
-    if record.timing and record.timing.basis == "estimated":
-        lines.append(
-            f"  fast         nobody knows: {times_text(record.timing.speedup, 'estimated')} the region without fusion, not timed"
-        )
-    elif record.timing:
-        t = record.timing
-        lines.append(
-            f"  fast         {t.speedup:.2f}x the better of {' and '.join(sorted(t.baselines_us))}; 95 % above {t.low:.2f}x"
-        )
-    differing = (
-        {} if here is None else {n: (record.environment.get(n, "-"), here.get(n, "-")) for n in {*record.environment, *here}}
-    )
-    differing = {n: pair for n, pair in sorted(differing.items()) if pair[0] != pair[1]}
-    meaning = {
-        "use": "served as it is",
-        "retime": "timed again before it is served",
-        "reverify": "proven again before it is served",
-        "never": "not for this machine",
-    }
-    why = (
-        f"target {record.target} is not available here"
-        if here is None
-        else "; ".join(f"{n}: {a} there, {b} here" for n, (a, b) in differing.items())
-    )
-    if record.outcome == "candidate":
-        lines.append(f"  here         never served; {_next_of_candidate(record, here is not None)}")
-    else:
-        lines.append(f"  here         {meaning[verdict]}" + (f" ({why})" if why else ""))
-    lines += [f"  {name:12} {text}" for name, text in end_of_search(record)]
+    names = sorted({*record.environment, *here}) if here is not None else []
+    pairs = {name: (record.environment.get(name, "-"), (here or {}).get(name, "-")) for name in names}
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    lines = [
+        f"record {record_id[:12]}: {record.outcome} for {operators(store.workload(record.workload))}",
+        f"  contents     {'damaged: ' + damage if damage else 'record, source and workload are what their digests say'}",
+        *(f"  {name:12} {text}" for name, text in _proof(record)),
+        f"  here         {_served(record, verdict, None if here is None else differing)}",
+        *(f"  {name:12} {text}" for name, text in end_of_search(record)),
+    ]
     trusted = damage is None and record.rung == "device" and verdict == "use" and record.outcome == "winner"
     return {
         "id": record_id,
@@ -128,6 +105,34 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         "trusted": trusted,
         "lines": lines,
     }
+
+
+def _proof(record: Record) -> Iterator[tuple[str, str]]:
+    """What was shown of the kernel where it was judged: (what, how)."""
+    where = "on the real device" if record.rung == "device" else f"on rung {record.rung}, so it is not launched"
+    yield "searched" if record.outcome == "baseline" else "proven", where
+    if (e := record.errors) is not None:
+        yield "right", f"worst error {e.worst_share:.2f} of what is allowed, {plural(e.cases, 'case')} against float64"
+    if record.outcome != "baseline":
+        walls = str(record.provenance.get("walls", "nothing that the record names"))
+        screened = str(record.provenance.get("object_screen", "not made"))
+        yield "judged", f"behind walls: {walls}; screen of its object: {screened}"
+    if (t := record.timing) is None:
+        return
+    if t.basis == "estimated":
+        yield "fast", f"nobody knows: {times_text(t.speedup, 'estimated')} the region without fusion, not timed"
+    else:
+        yield "fast", f"{t.speedup:.2f}x the better of {' and '.join(sorted(t.baselines_us))}; 95 % above {t.low:.2f}x"
+
+
+def _served(record: Record, verdict: str, differing: Mapping[str, tuple[str, str]] | None) -> str:
+    """What this machine does with the record; `differing` is None where the record's device is not here."""
+    if record.outcome == "candidate":
+        return f"never served; {_next_of_candidate(record, differing is not None)}"
+    if differing is None:
+        return f"{MEANING[verdict]} (target {record.target} is not available here)"
+    why = "; ".join(f"{name}: {there} there, {here} here" for name, (there, here) in differing.items())
+    return MEANING[verdict] + (f" ({why})" if why else "")
 
 
 def _next_of_candidate(record: Record, device: bool) -> str:
