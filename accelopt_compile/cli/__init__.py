@@ -5,6 +5,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 some regions kept the baseline, 4 verifica
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -34,18 +36,34 @@ def run(arguments: Sequence[str]) -> int:
     from accelopt_compile.errors import AccelOptError
 
     forget_result()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed: nobody reads
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         code = app(list(arguments), prog_name="accelopt", standalone_mode=False)
+        sys.stdout.flush()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except AccelOptError as failure:
         return _failed(arguments, _in_options(arguments, failure), _exit_code(failure))
     except KeyboardInterrupt:
         code = 130
+    except BrokenPipeError:  # `| head`: the reader has enough
+        code = _silenced(0)
+    except OSError as failure:
+        _failed(arguments, f"{failure.strerror or failure}", 1)
+        code = _silenced(1)
     except Exception as failure:
         code = _refused(arguments, failure)
     code = code if isinstance(code, int) else 0
     return _failed(arguments, interrupted(arguments), code) if code == 130 else code
+
+
+def _silenced(code: int) -> int:
+    """The exit code; what is left of the output goes nowhere, or the interpreter complains about it as it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
 
 
 def _failed(arguments: Sequence[str], message: str, code: int) -> int:

@@ -234,8 +234,8 @@ def stats(store: RecordStore) -> dict[str, Any]:
     return {
         "root": root.named,
         "format": layout.FORMAT,
-        "writable": store.files.writable,
-        "why": root.why,
+        "writable": root.path is not None and os.access(root.path, os.W_OK),  # also where it was opened to be looked at
+        "why": root.why or ("" if root.path is not None else "is not there"),
         "files": total_files,
         "bytes": total_bytes,
         "kinds": kinds,

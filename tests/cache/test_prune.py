@@ -136,3 +136,11 @@ def test_stats_count_by_kind_and_target(store: Store) -> None:
     assert ({TARGET: 1}, 1) == ({t: n for t, n in stats["winners"].items() if n}, stats["baselines"])
     assert (2, 1, 1) == tuple(stats["kinds"][kind]["files"] for kind in ("records", "blobs/sha256", "workloads"))
     assert (4, True, "", 0) == (stats["files"], stats["writable"], stats["why"], stats["in_memory"])
+
+
+def test_stats_say_whether_a_root_can_be_written_however_it_was_opened(store: Store, root: Path, tmp_path: Path) -> None:
+    """Looking at a store opens it for reading alone; one that is not there says so."""
+    store.put(winner(), workload())
+    looked_at, absent = Store.open(root, readonly=True).stats(), Store.open(tmp_path / "absent", readonly=True).stats()
+    assert (True, "") == (looked_at["writable"], looked_at["why"])
+    assert (False, "is not there") == (absent["writable"], absent["why"])
