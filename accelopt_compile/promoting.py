@@ -8,7 +8,6 @@ candidates.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 from accelopt_cache.kernel_store import Store
 from accelopt_cache.reuse import reuse
+from accelopt_compile import temporary
 from accelopt_compile.bench import Bench
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.keeping import judged
@@ -117,7 +117,7 @@ def _verdicts(bench: Bench, workload: Workload, waiting: Waiting) -> dict[str, V
 
     sources = [(record.source, record.tunables) for _, record in waiting.candidates if record.source is not None]
     with (
-        tempfile.TemporaryDirectory(prefix="accelopt-promote-") as workdir,
+        temporary.folder("promote") as workdir,
         open_evaluator(
             workload, waiting.binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
         ) as evaluator,

@@ -7,12 +7,12 @@ they are not launched; the report says why.
 from __future__ import annotations
 
 import logging
-import tempfile
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from accelopt_cache.reuse import reuse
+from accelopt_compile import temporary
 from accelopt_compile.bench import Bench
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.keeping import judged
@@ -70,7 +70,7 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
     log.info("proving a stored kernel again: %s", found.why)
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="accelopt-prove-") as workdir,
+            temporary.folder("prove") as workdir,
             open_evaluator(
                 workload, binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
             ) as evaluator,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from accelopt_backends.base import Roofline
 from accelopt_cache.run_store import INTERRUPTED
+from accelopt_compile import temporary
 from accelopt_compile.authors import Authors, authors_of, kind_of_authors, models_of
 from accelopt_compile.bench import Bench
 from accelopt_compile.config import Settings
@@ -158,7 +158,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
     watch = bench.watch or Heartbeat(region(task.workload))
     prior = store.experiences(bench.backend.name)
     with (
-        tempfile.TemporaryDirectory(prefix="accelopt-search-") as workdir,
+        temporary.folder("search") as workdir,
         open_evaluator(
             task.workload, task.binding, backend=bench.backend, threads=bench.threads, seed=seed, workdir=workdir
         ) as evaluator,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
+from accelopt_compile import temporary
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import kernels, native
 from accelopt_compile.records import Artifact, KernelSource, Record, Workload, canonical_json, sha256_text
@@ -80,7 +80,7 @@ def _build(winner: Winner, *, store: Store, backend: Backend) -> Artifact:
     refusals = backend.screen(record.source)
     if refusals:
         raise AccelOptError(f"its source is refused: line {refusals[0].line}: {refusals[0].reason}")
-    with tempfile.TemporaryDirectory(prefix="accelopt-build-") as workdir:
+    with temporary.folder("build") as workdir:
         made = backend.build(record.source, record.tunables, workdir)
         kept = store.put_built(record.target, winner.key, made.path)
     return _artifact(kept, record.source, record.tunables)

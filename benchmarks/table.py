@@ -72,9 +72,21 @@ def models(result: Mapping[str, Any]) -> str:
     return f"Whole models ({where(result)}):\n\n{markdown(columns, rows)}"
 
 
-def regions(result: Mapping[str, Any]) -> str:
+def regions(result: Mapping[str, Any], *, by_family: bool = True) -> str:
     """The region suite at one thread count: a row per family, geomeans over the better of eager and Inductor."""
     summed = result["summary"]
+    threads = result["environment"]["threads"]
+    lowered = "" if _level(result) == "native" else f" with no more than {_level(result).upper()} on all sides"
+    title = (
+        f"{summed['cases']} functions at {threads} thread{'s' if threads > 1 else ''}{lowered}, times over the better of eager "
+        f"and Inductor (with and without max-autotune): geomean {summed['geomean']:.2f}x, worst {summed['worst']['ratio']:.2f}x "
+        f"({summed['worst']['case']}), {summed['floors_met']} of {summed['floors']} floors met ({where(result)})"
+    )
+    return f"{title}:\n\n{_families(summed)}" if by_family else f"{title}."
+
+
+def _families(summed: Mapping[str, Any]) -> str:
+    """A row per family."""
     families: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in summed["families"]:
         families.setdefault(row["family"], {})[row["dtype"]] = row
@@ -84,14 +96,7 @@ def regions(result: Mapping[str, Any]) -> str:
         of = sum(row["cases"] for row in by_dtype.values())
         rows.append([family, *cells, f"{sum(row['adopted'] for row in by_dtype.values())} of {of}"])
     columns = ["family", "f32", "worst", "floor", "bf16", "worst", "floor", "adopted"]
-    threads = result["environment"]["threads"]
-    lowered = "" if _level(result) == "native" else f" with no more than {_level(result).upper()} on all sides"
-    title = (
-        f"{summed['cases']} functions at {threads} thread{'s' if threads > 1 else ''}{lowered}, times over the better of eager "
-        f"and Inductor (with and without max-autotune): geomean {summed['geomean']:.2f}x, worst {summed['worst']['ratio']:.2f}x "
-        f"({summed['worst']['case']}), {summed['floors_met']} of {summed['floors']} floors met"
-    )
-    return f"{title} ({where(result)}):\n\n{markdown(columns, rows)}"
+    return markdown(columns, rows)
 
 
 def _family_cells(row: Mapping[str, Any] | None) -> list[str]:
@@ -99,6 +104,17 @@ def _family_cells(row: Mapping[str, Any] | None) -> list[str]:
     if row is None:
         return ["", "", ""]
     return [f"{row['geomean']:.2f}x", f"{row['worst']:.2f}x", f"{row['floor']:.1f}x{'' if row['met'] else ' missed'}"]
+
+
+def region_tables(directory: Path) -> list[str]:
+    """The region suite on all devices; family by family the newest for each thread count and level."""
+    results = region_results(directory)
+    of_each = {_kind(result): result for result in sorted(results, key=lambda result: str(result["environment"]["date"]))}
+    return [regions(result, by_family=of_each[_kind(result)] is result) for result in results]
+
+
+def _kind(result: Mapping[str, Any]) -> tuple[int, str]:
+    return int(result["environment"]["threads"]), _level(result)
 
 
 def region_results(directory: Path) -> list[dict[str, Any]]:
@@ -169,7 +185,7 @@ def render(directory: Path = RESULTS) -> str:
         for name, show in (("transcripts", agents), ("startup", startup), ("device-kernels", device_kernels))
         if (result := newest(name, directory)) is not None
     ]
-    parts[0:0] = [regions(result) for result in region_results(directory)]
+    parts[0:0] = region_tables(directory)
     parts[0:0] = [models(result) for result in of_each_device("models", directory)]
     return "\n\n".join(parts) or "No results have been recorded yet."
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from accelopt_cache.quarantine import NEXT_STEP
+from accelopt_compile import temporary
 from accelopt_compile.cli.output import Output
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.records import Record, Rejected, Workload
@@ -114,7 +114,7 @@ class Rerun:
         assert record.source is not None
         threads = min(record.timing.threads if record.timing else 1, os.cpu_count() or 1)
         with (
-            tempfile.TemporaryDirectory(prefix="accelopt-rerun-") as workdir,
+            temporary.folder("rerun") as workdir,
             open_evaluator(
                 workload, record.binding, backend=backend, threads=max(1, threads), seed=self.seed, workdir=workdir
             ) as evaluator,

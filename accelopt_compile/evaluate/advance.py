@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from accelopt_backends.base import Backend, Ready
+from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
@@ -37,7 +37,7 @@ def prepare_baselines(
 
     def work(_: int) -> int:
         done, child = 0, None
-        with tempfile.TemporaryDirectory(prefix="accelopt-scratch-") as scratch:
+        with temporary.folder("scratch") as scratch:
             folder = baselines_folder()
             birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=folder, attached=attached)
             while time.monotonic() < deadline:

@@ -15,6 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from accelopt_backends.base import Attached, Backend, Ready
+from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.buffers import arena_bytes
 from accelopt_compile.evaluate.cases import cases
@@ -44,7 +45,7 @@ class Crew:
         self._folders = backend_folders(backend)
         ready = backend.probe()
         self.attached = ready.attached if isinstance(ready, Ready) else None
-        self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-scratch-")
+        self._scratch = temporary.folder("scratch")
         self._inductor_cache = baselines_folder()
         tried = [dict(case.binding) for case in cases(workload, binding, "full", [1])]
         self._arena = Arena(arena_bytes(workload, [*tried, self.binding]) + SPARE_BYTES)

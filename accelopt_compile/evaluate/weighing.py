@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from accelopt_compile import temporary
 from accelopt_compile.context import NotWeighed
 from accelopt_compile.evaluate import timing
 from accelopt_compile.evaluate.limits import Limits
@@ -22,7 +22,7 @@ class Weigher:
 
     def __init__(self, *, threads: int, seed: int) -> None:
         self._threads, self._seed = threads, seed
-        self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-scratch-")
+        self._scratch = temporary.folder("scratch")
         self._child: Child | None = None
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 
+from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.headers import lend_headers
@@ -24,7 +24,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._scratch = tempfile.TemporaryDirectory(prefix="accelopt-fork-")
+        self._scratch = temporary.folder("fork")
         folder = baselines_folder()
         with theirs:
             self._process = subprocess.Popen(
