@@ -82,12 +82,21 @@ def _run(
 
 def cpu_features() -> frozenset[str]:
     """Instruction-set flags of this processor, as the kernel names them (empty where it does not say)."""
+    return frozenset(_of_processor("flags|Features").split())
+
+
+def cpu_vendor() -> str:
+    """Who made this processor, "GenuineIntel" for one; "" where it does not say."""
+    return _of_processor("vendor_id")
+
+
+def _of_processor(field: str) -> str:
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return frozenset()
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
-    return frozenset(found[1].split()) if found else frozenset()
+        return ""
+    found = re.search(rf"^(?:{field})\s*:\s*(.*)$", text, re.MULTILINE)
+    return found[1].strip() if found else ""
 
 
 def _processor() -> tuple[str, tuple[str, ...]]:
