@@ -54,7 +54,10 @@ def test_hits_replace_regions() -> None:
     assert counters["accelopt"]["hit"] >= 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+IN_32_BITS = pytest.mark.skipif(CppBackend.products.widest < 4, reason="on Intel's processors they are left to the library")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, pytest.param(torch.float32, marks=IN_32_BITS)])
 def test_matrix_products_of_one_row_are_served(dtype: torch.dtype) -> None:
     """Those of a step that generates one token; of a prompt's many rows they stay Inductor's."""
     model, x = Norm().eval().to(dtype), torch.randn(1, 64).to(dtype)
