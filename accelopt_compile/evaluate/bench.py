@@ -112,7 +112,8 @@ class Bench:
     def second(self, side: str, rounds: int, *, same: bool) -> list[float]:
         """Nanoseconds of the second of two calls on the same buffers, written anew before each: with the content of the first,
         or with content that no call of this side has seen."""
-        call, inputs = self._ready(side)
+        made = self._call_on_one(side)
+        call, inputs = made if self._stopwatch is None else self._stopwatch.prepare(made), self._last_inputs
         taken = []
         for _ in range(rounds):
             content = next(self._contents)
