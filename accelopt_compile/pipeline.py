@@ -123,13 +123,12 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
 def _make_ready(decided: Decided, bench: Bench) -> None:
     """Load the winners' kernels; the regions of those that cannot be loaded are Inductor's."""
     missing = {}
-    for choice, winner in decided.winners.items():
+    for key, winner in {winner.key: winner for winner in decided.winners.values()}.items():  # one may serve several sites
         winners.adopt(winner, store=bench.store, backend=bench.backend)
-        why = kernels.ready(winner.key)
-        if why:
-            missing[choice] = why
-            log.warning("kernel %s %s; the region is left to Inductor", winner.key[:16], why)
-    decided.drop(missing)
+        if why := kernels.ready(key):
+            missing[key] = why
+            log.warning("kernel %s %s; the region is left to Inductor", key[:16], why)
+    decided.drop({choice: missing[winner.key] for choice, winner in decided.winners.items() if winner.key in missing})
 
 
 def _checked(sites: Sequence[Site], decided: Decided, bench: Bench, known: Mapping[str, Any]) -> dict[str, Any]:

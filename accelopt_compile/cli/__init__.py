@@ -5,7 +5,6 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 some regions kept the baseline, 4 verifica
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
@@ -51,8 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # `| head`: the reader has enough
         code = _silenced(0)
     except OSError as failure:
-        _failed(arguments, f"{failure.strerror or failure}", 1)
-        code = _silenced(1)
+        where = f"{failure.filename}: " if failure.filename is not None else ""
+        code = _silenced(_failed(arguments, f"{where}{failure.strerror or failure}", 1))
     except Exception as failure:
         code = _refused(arguments, failure)
     code = code if isinstance(code, int) else 0
@@ -60,8 +59,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _silenced(code: int) -> int:
-    """The exit code; what is left of the output goes nowhere, or the interpreter complains about it as it ends."""
-    with contextlib.suppress(OSError, ValueError):
+    """The exit code; output that cannot be written goes nowhere, or the interpreter complains about it as it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code
 

@@ -85,14 +85,12 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
     damage = store.verify_entry(record_id)
     here = environments().get(record.target)
     verdict = "never" if here is None else reuse(record.environment, here)
-    names = sorted({*record.environment, *here}) if here is not None else []
-    pairs = {name: (record.environment.get(name, "-"), (here or {}).get(name, "-")) for name in names}
-    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    differing = None if here is None else _differing(record.environment, here)
     lines = [
         f"record {record_id[:12]}: {record.outcome} for {operators(store.workload(record.workload))}",
         f"  contents     {'damaged: ' + damage if damage else 'record, source and workload are what their digests say'}",
         *(f"  {name:12} {text}" for name, text in _proof(record)),
-        f"  here         {_served(record, verdict, None if here is None else differing)}",
+        f"  here         {_served(record, verdict, differing)}",
         *(f"  {name:12} {text}" for name, text in end_of_search(record)),
     ]
     trusted = damage is None and record.rung == "device" and verdict == "use" and record.outcome == "winner"
@@ -101,10 +99,16 @@ def explain_record(store: Store, record_id: str, record: Record) -> dict[str, An
         "outcome": record.outcome,
         "damage": damage,
         "reuse": verdict,
-        "differs": differing,
+        "differs": differing or {},
         "trusted": trusted,
         "lines": lines,
     }
+
+
+def _differing(there: Mapping[str, str], here: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """What two environments do not agree on: name to (there, here)."""
+    pairs = {name: (there.get(name, "-"), here.get(name, "-")) for name in sorted({*there, *here})}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _proof(record: Record) -> Iterator[tuple[str, str]]:

@@ -90,8 +90,7 @@ class Bench:
         """Nanoseconds a call, each on content that no call of this side has seen, and other content than the last."""
         made = []
         for _ in range(self._sets(FRESH_SETS)):
-            call = self._call_on_one(side)
-            made.append((call if self._stopwatch is None else self._stopwatch.prepare(call), self._last_inputs))
+            made.append(self._prepared(self._call_on_one(side)))
 
         def all_of_them() -> None:
             for call, _ in made:
@@ -112,8 +111,7 @@ class Bench:
     def second(self, side: str, rounds: int, *, same: bool) -> list[float]:
         """Nanoseconds of the second of two calls on the same buffers, written anew before each: with the content of the first,
         or with content that no call of this side has seen."""
-        made = self._call_on_one(side)
-        call, inputs = made if self._stopwatch is None else self._stopwatch.prepare(made), self._last_inputs
+        call, inputs = self._prepared(self._call_on_one(side))
         taken = []
         for _ in range(rounds):
             content = next(self._contents)
@@ -127,7 +125,7 @@ class Bench:
         return [max(ns, 1.0) for ns in taken]
 
     def _put(self, inputs: Sequence[torch.Tensor], content: int) -> None:
-        """Write one of many contents over a side's inputs."""
+        """Write one of many contents over a side's inputs, 0 the given one."""
         for x, first in zip(inputs, self._given, strict=True):
             if 0 not in x.stride():
                 x.copy_(torch.roll(first, content))
@@ -172,9 +170,12 @@ class Bench:
     def _ready(self, side: str) -> tuple[timing.Call, list[torch.Tensor]]:
         """The side's call on buffers that stay, and the inputs among them."""
         if side not in self._kept:
-            call = self._call(side)
-            self._kept[side] = call if self._stopwatch is None else self._stopwatch.prepare(call), self._last_inputs
+            self._kept[side] = self._prepared(self._call(side))
         return self._kept[side]
+
+    def _prepared(self, call: timing.Call) -> tuple[timing.Call, list[torch.Tensor]]:
+        """The call just made, ready to be timed, and its inputs."""
+        return call if self._stopwatch is None else self._stopwatch.prepare(call), self._last_inputs
 
     def _call(self, side: str) -> timing.Call:
         """A call of the side; where its weights are to come from memory, each call in turn on another set of buffers."""
@@ -218,9 +219,7 @@ class Bench:
 
     def _write_out(self, call: timing.Call) -> None:
         if self._workload.aliases:  # one more call writes over the inputs, which get their first values back for it
-            for x, first in zip(self._timed, self._given, strict=True):
-                if 0 not in x.stride():
-                    x.copy_(first)
+            self._put(self._timed, 0)
         else:
             stale: Any = call()
             for output in stale:  # the next call most likely gets this memory again: it must not find a right answer there
