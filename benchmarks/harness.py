@@ -102,17 +102,25 @@ def _output(command: Sequence[str]) -> str:
         return ""
 
 
-def _cpu_model() -> str:
+def cpu_model(about: str) -> str:
+    """The processor of `/proc/cpuinfo` as it names itself, with the numbers that tell one generation from the next where names
+    do not: three generations of servers call themselves "AMD EPYC". "" where nothing is said."""
+    fields = dict([part.strip() for part in line.split(":", 1)] for line in reversed(about.splitlines()) if ":" in line)
+    numbers = [f"{field.removeprefix('cpu ')} {fields[field]}" for field in ("cpu family", "model") if field in fields]
+    name = fields.get("model name", "")
+    return f"{name} ({', '.join(numbers)})" if name and numbers else name
+
+
+def _this_cpu() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return cpu_model(Path("/proc/cpuinfo").read_text()) or platform.machine()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def device_name() -> str:
-    """This device as a part of a file's name, for results that are kept of each: "amd-epyc"."""
-    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", " ", _cpu_model().lower())
+    """This device as a part of a file's name, for results that are kept of each: "amd-epyc-family-25-model-17"."""
+    plain = re.sub(r"\((r|tm)\)|\b(cpu|processor)\b", " ", _this_cpu().lower())
     return "-".join(re.findall(r"[a-z0-9]+", plain)) or "unknown"
 
 
@@ -128,7 +136,7 @@ def environment() -> dict[str, Any]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "commit": _output(["git", "rev-parse", "--short=12", "HEAD"]),
         "modified": bool(_output(["git", "status", "--porcelain", "--untracked-files=no"])),
-        "device": _cpu_model(),
+        "device": _this_cpu(),
         "cores": os.cpu_count(),
         "threads": int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1)),
         "load_1min": round(os.getloadavg()[0], 2),

@@ -45,3 +45,11 @@ def test_results_of_two_devices_stand_beside_each_other(tmp_path: Path) -> None:
         (tmp_path / f"models-{name}-{date}.json").write_text(json.dumps(found))
     titles = [line for line in table.render(tmp_path).splitlines() if line.startswith("Whole models")]
     assert ["A,", "B,"] == [title.split("(")[1].split()[0] for title in titles]
+
+
+def test_processors_of_one_name_and_two_generations_are_two_devices() -> None:
+    about = "processor\t: 0\ncpu family\t: {}\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n"
+    assert "AMD EPYC (family 25, model 17)" == harness.cpu_model(about.format(25, 17))
+    assert "AMD EPYC (family 26, model 2)" == harness.cpu_model(about.format(26, 2))
+    assert "Neoverse" == harness.cpu_model("model name : Neoverse\n")
+    assert "" == harness.cpu_model("Hardware: none")
