@@ -21,8 +21,9 @@ from typing import Any
 import torch
 
 from accelopt_compile.order import Structure
-from accelopt_compile.rewrite import Call, Rule, full, scalar
+from accelopt_compile.rewrite import full, scalar
 from accelopt_compile.terms import Builder, Out, Spec, Term, map_outs, outs_of, reachable
+from accelopt_compile.views import Call, Rule
 
 MUL = "aten.mul.Tensor"
 ADD = "aten.add.Tensor"

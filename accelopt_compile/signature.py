@@ -18,10 +18,10 @@ from accelopt_compile.layout import Layouts, stride_class
 from accelopt_compile.order import ordered
 from accelopt_compile.records import Dim, DtypeArg, Node, Ref, SymbolArg, TensorSpec, Workload
 from accelopt_compile.regions import Region
-from accelopt_compile.rewrite import size_of
 from accelopt_compile.sizes import hint
 from accelopt_compile.terms import INPUT, Builder, Out, Size, Term, reachable, unviewed
 from accelopt_compile.translate import Translator
+from accelopt_compile.views import size_of
 
 _HEEDED = {
     "float32_matmul_precision": ("aten._scaled_dot_product", *(f"aten.{name}" for name in sorted(PRODUCTS)), "aten.convolution"),

@@ -11,10 +11,11 @@ from torch.fx import Node
 from accelopt_compile.arithmetic import ARITHMETIC_RULES, shrink_constants
 from accelopt_compile.kinds import Kind, classify
 from accelopt_compile.nodes import op_name, packet_name, values
-from accelopt_compile.rewrite import VIEW_RULES, Call, dims_from_front, scalar, size_of, spec_of
+from accelopt_compile.rewrite import REWRITE_RULES, dims_from_front, scalar
 from accelopt_compile.terms import Builder, Out, Spec, Term
+from accelopt_compile.views import Call, size_of, spec_of
 
-RULES = {**VIEW_RULES, **ARITHMETIC_RULES}
+RULES = {**REWRITE_RULES, **ARITHMETIC_RULES}
 
 _NOT_PART_OF_A_VALUE = {"device", "layout", "pin_memory", "memory_format", "requires_grad", "non_blocking", "copy", "implicit"}
 

@@ -1,6 +1,6 @@
 // attack: adds eps inside the square root (C4)
 // workload: adamw
-// stage: NUMERICS
+// stage: NUMERICS SHAPE
 // reason: wrong result on
 typedef long int64_t;
 
