@@ -82,8 +82,8 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
         if mine:
             log.info("compiling %s in advance", plural(len(hottest), "baseline"))
             tasks = [(s.workload, s.binding) for s in hottest]
-            seconds = PREPARE_SHARE * budget.remaining_s
-            prepare_baselines(tasks, backend=bench.backend, threads=bench.threads, seconds=seconds)
+            left_s = budget.remaining_s
+            prepare_baselines(tasks, backend=bench.backend, threads=bench.threads, seconds=PREPARE_SHARE * left_s, limit_s=left_s)
 
 
 def proof_s(site: Site) -> float:

@@ -82,6 +82,8 @@ def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | 
     baseline = None if bench.settings.retune else _baseline(site, bench)
     if baseline is not None:
         return report_on(site, "BASELINE", reason=baseline.reason)
+    if 0 in site.binding.values():
+        return report_on(site, "BASELINE", reason="there is nothing to compute at such sizes")
     if not decided.worthwhile(site):
         gain, total = 1e6 * site.cost, 1e6 * decided.total_s
         return report_on(
@@ -110,7 +112,7 @@ def serves(record: Record, bench: Bench) -> bool:
         and record.outcome == "winner"
         and record.source is not None
         and timing is not None
-        and timing.speedup >= bench.settings.min_speedup
+        and timing.gains(bench.settings.min_speedup, surely=False)
         and reuse(record.environment, bench.environment) == "use"
         and not bench.backend.screen(record.source)
     )
@@ -145,6 +147,8 @@ def report_on(
 ) -> RegionReport:
     """What is told of a site, with the times of its record where it has one."""
     timing = None if record is None else record.timing
+    if timing is not None and outcome in ("HIT", "TUNED") and timing.level_with_eager:
+        reason = "; ".join(filter(None, [f"level with eager, {timing.over_inductor:.2f}x Inductor's code", reason]))
     return RegionReport(
         workload=site.workload.digest,
         name=site.name,
@@ -156,6 +160,6 @@ def report_on(
         seconds=seconds,
         speedup=0.0 if timing is None else timing.speedup,
         kernel_us=0.0 if timing is None else timing.kernel_us,
-        baseline_us=0.0 if timing is None else min(timing.baselines_us.values(), default=0.0),
+        baseline_us=0.0 if timing is None else timing.baseline_us,
         basis="measured" if timing is None else timing.basis,
     )

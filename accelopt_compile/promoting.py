@@ -137,7 +137,7 @@ def _decision(bench: Bench, waiting: Waiting, verdicts: Mapping[str, Verdict]) -
     best = max(right, key=lambda record_id: right[record_id].timing.low)
     candidate, verdict = dict(waiting.candidates)[best], right[best]
     told = {"from": best, "candidates": sorted(verdicts), "simulated_in": dict(candidate.environment)}
-    if verdict.timing.low < bench.settings.min_speedup:
+    if not verdict.timing.gains(bench.settings.min_speedup):
         reason = "; ".join(filter(None, [_too_slow(bench, verdict, len(verdicts)), lost]))
         return Promoted(outcome="baseline", reason=reason, record=_baseline(bench, candidate, reason, told), fallen=fallen)
     return Promoted(outcome="winner", reason=lost, record=_winner(bench, candidate, verdict, told), fallen=fallen)

@@ -42,7 +42,7 @@ def unproven(bench: Bench, digest: str, binding: Binding, *, max_distance: float
         if record is None or record.source is None or record.timing is None:
             continue
         verdict = reuse(record.environment, bench.environment)
-        if record.timing.speedup < bench.settings.min_speedup or (store is bench.store and verdict == "use"):
+        if not record.timing.gains(bench.settings.min_speedup, surely=False) or (store is bench.store and verdict == "use"):
             continue
         why = changes(record.environment, bench.environment) if verdict != "use" else ""
         if store is not bench.store:
@@ -81,7 +81,7 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
     if isinstance(verdict, Rejected):
         log.warning("a stored kernel (%s) is refused here at %s: %s", found.why, verdict.stage.value, verdict.reason)
         return f"it is refused at {verdict.stage.value}: {verdict.reason}"
-    if verdict.timing.low < bench.settings.min_speedup:
+    if not verdict.timing.gains(bench.settings.min_speedup):
         return f"it is right, but {verdict.timing.low:.2f}x is not fast enough here"
     proven = replace(
         record,

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def fleeting(store: Store, workload: str, target: str, about: Mapping[str, Any])
         log=events,
         save=_saving(lambda state: store.save_progress(workload, target, state)),
         end=end,
-        resume=state_of(store, workload, target) if continued else None,
+        resume=_on_a_new_budget(state_of(store, workload, target)) if continued else None,
     )
 
 
@@ -153,6 +153,11 @@ def events_of(store: Store, workload_digest: str, target: str, about: Mapping[st
 def state_of(store: Store, workload_digest: str, target: str) -> SearchState | None:
     """The state that an interrupted search saved last; one that cannot be read is as good as none."""
     return _checked(lambda: store.load_progress(workload_digest, target))
+
+
+def _on_a_new_budget(state: SearchState | None) -> SearchState | None:
+    """Each compile has a budget of its own: what an earlier one spent is not held against it."""
+    return None if state is None else replace(state, seconds=0.0)
 
 
 def _run_log(run: Run) -> tuple[Log, bool]:

@@ -79,6 +79,9 @@ def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tune
         record = keep(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
         place.end(ending(INTERRUPTED, found, authors, record))
         raise
+    if result.cut_short and place.run is None:  # too few kernels to say that the baseline is best: the next compile goes on
+        place.end(ending(INTERRUPTED, result, authors, None))
+        return Tuned(record=None, reason=result.reason, seconds=time.monotonic() - started)
     known = bool(result.proven) if bench.rung == "simulated" else result.judged  # without the device there is no baseline verdict
     record = keep(bench, workload, binding, result, authors, place) if known else None
     place.end(ending("failed" if record is None else record.outcome, result, authors, record))

@@ -21,7 +21,8 @@ log = logging.getLogger("accelopt_compile.winners")
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """A kernel chosen for a workload of this graph. `key` names it in graphs; `gain_us` is what one call saves."""
+    """A kernel chosen for a workload of this graph. `key` names it in graphs; `gain_us` is what one call saves of the better
+    baseline's time, at least so much of Inductor's."""
 
     key: str
     workload: Workload
@@ -30,7 +31,7 @@ class Winner:
     @property
     def gain_us(self) -> float:
         timing = self.record.timing
-        return 0.0 if timing is None else min(timing.baselines_us.values(), default=timing.kernel_us) - timing.kernel_us
+        return 0.0 if timing is None else timing.baseline_us - timing.kernel_us
 
 
 def winner_of(record: Record, workload: Workload) -> Winner:

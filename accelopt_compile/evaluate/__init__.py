@@ -4,6 +4,5 @@ from __future__ import annotations
 
 from accelopt_compile.evaluate.evaluate import Evaluator, open_evaluator, warm
 from accelopt_compile.evaluate.limits import Limits
-from accelopt_compile.evaluate.timing import wins
 
-__all__ = ["Evaluator", "Limits", "open_evaluator", "warm", "wins"]
+__all__ = ["Evaluator", "Limits", "open_evaluator", "warm"]

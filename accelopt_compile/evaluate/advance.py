@@ -24,12 +24,14 @@ COMPILERS = 2
 
 
 def prepare_baselines(
-    tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, backend: Backend, threads: int, seconds: float
+    tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, backend: Backend, threads: int, seconds: float, limit_s: float
 ) -> int:
     """Compile the Inductor baselines of several workloads, two at a time, into the cache that evaluators read, so that
-    later searches do not wait for a compiler each. Stops starting new ones after `seconds`; how many were compiled.
-    A workload that fails here fails again, and says so, in its own evaluator."""
-    deadline = time.monotonic() + seconds
+    later searches do not wait for a compiler each. Stops starting new ones after `seconds`, and waits for those that it
+    started up to `limit_s`: half a compilation is of no use, and where there is no time for a whole one now, the next compile
+    finds it done. How many were compiled. A workload that fails here fails again, and says so, in its own evaluator."""
+    started = time.monotonic()
+    deadline = started + seconds
     queue = iter(tasks)
     lock = threading.Lock()
     ready = backend.probe()
@@ -48,7 +50,7 @@ def prepare_baselines(
                 # One child for many: it preprocesses Inductor's header once, a second each otherwise.
                 child = child if child is not None and child.alive else Child(birth)
                 about = {"threads": threads, "driver": "" if attached is None else attached.driver}
-                done += _compile(child, *task, about, seconds=deadline - time.monotonic())
+                done += _compile(child, *task, about, seconds=started + limit_s - time.monotonic())
             if child is not None:
                 child.close()
         return done

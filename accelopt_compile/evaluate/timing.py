@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol as Interface
 
-from accelopt_compile.records import Timing
-
 Call = Callable[[], object]
 Maker = Callable[[], Call]
 """Makes fresh buffers and gives a call that uses them."""
@@ -49,11 +47,6 @@ class Paired:
     ours_us: float
     base_us: float
     blocks: int
-
-
-def wins(timing: Timing, minimum: float = 1.03) -> bool:
-    """Whether a kernel is certainly faster than the better baseline: the low end of its interval is above `minimum`."""
-    return timing.low > minimum
 
 
 def clock_for(threads: int) -> Clock:

@@ -98,6 +98,10 @@ Basis = Literal["measured", "estimated"]
 """What a time rests on: a clock on the device, or a model of it."""
 
 
+LEVEL = 0.98
+"""A kernel at this share of eager's speed is level with it: two timings of one kernel differ by as much."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Timing:
     """A paired measurement. `speedup` is the better baseline's time over ours (geometric mean of block medians), ours with
@@ -117,6 +121,32 @@ class Timing:
     threads: int
     noise: float = 0.0
     basis: Basis = "measured"
+
+    @property
+    def baseline_us(self) -> float:
+        """The better baseline's median; 0 where there is none."""
+        return min(self.baselines_us.values(), default=0.0)
+
+    @property
+    def inductor_lags(self) -> float:
+        """How many times longer than the better baseline Inductor's code takes; 1 where it is the better one, or not there."""
+        return max(1.0, self.baselines_us.get("inductor", 0.0) / self.baseline_us) if self.baseline_us > 0 else 1.0
+
+    @property
+    def over_inductor(self) -> float:
+        """Speedup over Inductor's code."""
+        return self.speedup * self.inductor_lags
+
+    @property
+    def level_with_eager(self) -> bool:
+        """Whether the kernel may be no faster than eager, but Inductor's code is slower than either."""
+        return self.low <= 1.0 < self.over_inductor and self.inductor_lags > 1.0
+
+    def gains(self, minimum: float, *, surely: bool = True) -> bool:
+        """Whether to launch the kernel is a gain of more than `minimum`: over the better baseline; or, where it is level with
+        eager, over Inductor's code, which would run in its place. `surely`: at the low end of the interval, not on average."""
+        speedup = self.low if surely else self.speedup
+        return speedup > minimum or (self.speedup >= LEVEL and speedup * self.inductor_lags > minimum)
 
     def to_json(self) -> dict[str, Any]:
         """What `timing_from_json` reads back. A measurement names no basis, as before there were estimates."""

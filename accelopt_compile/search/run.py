@@ -155,7 +155,7 @@ class Run:
 
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""
-        lesson = None
+        lesson, spent = None, reason == self.trials.spent
         if self.candidates:
             seed, best = self.candidates[0], self._best()
             if (lesson := winner_experience(self.task, seed, best)) is not None:
@@ -167,7 +167,8 @@ class Run:
         learned = None if lesson is None else experience_json(lesson)
         won = None if final.winner is None else final.winner.id
         self.log.append("stop", search=self.name, reason=told, winner=won, lesson=learned)
-        return self.result(told, winner=final.winner)
+        found = self.result(told, winner=final.winner)
+        return replace(found, cut_short=spent and not kept and self.rounds_done <= 1)
 
     # ------------------------------------------------------------ their parts
 

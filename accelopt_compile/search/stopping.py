@@ -26,7 +26,7 @@ def stop_reason(
     `roofline_us` is the device's least time for the workload, 0 if unknown. An estimate says neither that a kernel is at the
     roofline (it was made from it) nor that there is no hope."""
     share = 0.0 if settings.estimated else _share(roofline_us, best.verdict.timing.kernel_us)
-    baseline_us = min(best.verdict.timing.baselines_us.values(), default=0.0)
+    baseline_us = best.verdict.timing.baseline_us
     # What is faster than the roofline says that the roofline is no bound here: a sum at 105 % of it was let be, and eager's was
     # faster by a sixth.
     holds = max(share, _share(roofline_us, baseline_us)) <= 1.0
@@ -103,7 +103,7 @@ def decide(
 
 def wins(verdict: Accepted, settings: SearchSettings) -> bool:
     """Whether a full verdict is good enough to adopt. An estimate never is."""
-    return verdict.timing.basis == "measured" and verdict.timing.low > settings.win_margin
+    return verdict.timing.basis == "measured" and verdict.timing.gains(settings.win_margin)
 
 
 def no_winner(because: str, stopped: str) -> str:

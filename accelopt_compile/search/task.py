@@ -138,7 +138,8 @@ class SearchResult:
 
     `candidates` are all accepted kernels of the run in order of appearance; `rejected` counts verdicts by stage;
     `evaluated` counts evaluations, full ones included; `experiences` are the lessons of this run, for the store. `judged` says
-    whether the seed got a verdict: a search without one says nothing of its region.
+    whether the seed got a verdict: a search without one says nothing of its region. `cut_short`: without a winner, and stopped
+    for want of budget before the end of its first round.
     """
 
     best: Candidate | None
@@ -152,6 +153,7 @@ class SearchResult:
     seconds: float = 0.0
     experiences: tuple[Experience, ...] = ()
     proven: tuple[Candidate, ...] = ()
+    cut_short: bool = False
 
 
 def search_name(task: SearchTask, seed: int) -> str:

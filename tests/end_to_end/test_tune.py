@@ -67,6 +67,14 @@ def test_no_budget_no_search() -> None:
     assert [("MISS", "the time budget is spent")] == outcomes()
 
 
+def test_an_empty_batch_is_not_searched() -> None:
+    """A call that computes nothing can be timed, and won."""
+    model, x = Norm().eval(), torch.randn(0, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(model(x), tune(model)(x))
+    assert {("BASELINE", "there is nothing to compute at such sizes")} == set(outcomes())
+
+
 def test_no_regions_no_search() -> None:
     """`max_regions` bounds how many regions one compile searches."""
     model, x = Norm().eval(), torch.randn(6, 64)

@@ -46,6 +46,14 @@ def test_no_reason_of_a_search_says_anything_twice() -> None:
     assert "no winner, because the candidate budget is spent before the seed was evaluated" == reasons["no candidates"]
 
 
+def test_a_search_without_time_for_its_first_round_says_nothing_of_the_baseline() -> None:
+    """It was cut short. One that tried all it had, or found a winner, or saw no hope, was not."""
+    assert World(candidates=3, start=0.9).run().cut_short
+    assert not World(settings=SearchSettings(win_margin=100.0)).run().cut_short
+    assert not World().run().cut_short
+    assert not World(start=0.05).run().cut_short
+
+
 def test_every_reason_to_stop_is_a_clause() -> None:
     """It has a verb and agrees with its count, for one round and for several."""
     best = World().run().candidates[0]

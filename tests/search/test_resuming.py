@@ -101,6 +101,18 @@ def test_only_an_interrupted_search_is_gone_on_with(tmp_path: Path, outcome: str
     assert goes_on == (again.resume is not None) == ("verdict" in kinds(again.log))
 
 
+def test_what_an_earlier_compile_spent_is_not_held_against_the_next(tmp_path: Path) -> None:
+    """Each compile has a budget of its own; a search that a small one ends gets further with each."""
+    world = World()
+    world.run()
+    place = fleeting(Store.open(tmp_path), WORKLOAD, TARGET, ABOUT)
+    assert 0 < world.states[0].seconds
+    place.save(world.states[0])
+    place.end({"outcome": "interrupted"})
+    again = fleeting(Store.open(tmp_path), WORKLOAD, TARGET, ABOUT).resume
+    assert replace(world.states[0], seconds=0.0) == again
+
+
 def test_search_that_ended_leaves_nothing(tmp_path: Path) -> None:
     """Clearing the progress takes the events along."""
     store = Store.open(tmp_path)
