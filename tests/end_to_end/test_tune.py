@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from typing import Any
 
 import planting
@@ -14,6 +15,11 @@ from planting import Norm
 
 import accelopt_compile
 from accelopt_compile.api import PrewarmReport
+from accelopt_compile.config import settings_from
+from accelopt_compile.pipeline import bench_for
+from accelopt_compile.search.budget import Budget
+from accelopt_compile.tuning import tune as search
+from tests.kernels.workloads import task
 
 
 def tune(model: Any, **options: Any) -> Any:
@@ -65,6 +71,21 @@ def test_no_budget_no_search() -> None:
     with torch.no_grad():
         torch.testing.assert_close(model(x), tune(model, budget_s=0)(x))
     assert [("MISS", "the time budget is spent")] == outcomes()
+
+
+@pytest.mark.timeout(300)
+def test_a_search_cut_short_is_gone_on_with() -> None:
+    """Two kernels, neither faster, are too few to leave the region to Inductor for good: no record, and the next one goes on."""
+    work = task("layer_norm")
+    bench = bench_for(settings_from(call={"threads": 1, "seed": 1, "min_speedup": 50.0}))
+    first, second = (
+        search(bench, work.workload, work.binding, Budget(candidates=count, clock=time.monotonic)) for count in (2, None)
+    )
+    assert first.record is None
+    assert "the candidate budget is spent" in first.reason
+    assert second.record is not None
+    assert "baseline" == second.record.outcome
+    assert 2 < second.record.provenance["evaluated"]
 
 
 def test_an_empty_batch_is_not_searched() -> None:
