@@ -42,12 +42,20 @@ def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def computed(
-    body: str, sections: set[str], x: Tensor, folder: Path, *, to: torch.dtype = torch.float32, halves: bool = False
+    body: str,
+    sections: set[str],
+    x: Tensor,
+    folder: Path,
+    *,
+    to: torch.dtype = torch.float32,
+    halves: bool = False,
+    before: str = "",
 ) -> Tensor:
     """`body`, an expression in the vector x, at every element of `x`, stored as `to`; with `halves` as in a kernel all of whose
-    results are stored in 16 bits."""
+    results are stored in 16 bits; `before` stands before everything else."""
     text = (
-        ("#define HALF_RESULTS 1\n" if halves else "")
+        f"{before}\n"
+        + ("#define HALF_RESULTS 1\n" if halves else "")
         + prelude(sections)
         + (
             f'extern "C" int accelopt_kernel(void* const* t, const int64_t* sizes, int64_t) {{\n'
@@ -95,6 +103,20 @@ def test_a_function_is_as_exact_as_its_comment_says(name: str, most: float, leve
     x = torch.cat([torch.linspace(-86.0, 88.0, 200_003), torch.linspace(-1.0, 1.0, 100_001)])
     x = x[x > 0] if name == "log" else x
     assert ulps(computed(body, {section}, x, tmp_path), exact(x.double())) <= most
+
+
+@pytest.mark.parametrize("division", ["#undef FAST_DIVISION", "#define FAST_DIVISION 1"])
+@pytest.mark.parametrize(("name", "most"), [("sigmoid", 4.0), ("silu", 4.5), ("tanh_plus_one", 4.0), ("tanh", 6.0)])
+def test_both_ways_to_divide_are_as_exact(name: str, most: float, division: str, tmp_path: Path) -> None:
+    """A processor takes the one that is faster on it; at the ends of the range too."""
+    section, body, exact = FUNCTIONS[name]
+    x = torch.linspace(-86.0, 88.0, 100_003)
+    assert ulps(computed(body, {section}, x, tmp_path, before=division), exact(x.double())) <= most
+    ends = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e30, -1e30, 104.5, -104.5, 88.73, -88.73, 3.4e38, -3.4e38])
+    eager = torch.nn.functional.silu(ends) if name == "silu" else exact(ends)
+    for halves in (False, True):
+        got = computed(body, {section}, ends, tmp_path, before=division, halves=halves)
+        torch.testing.assert_close(got, eager, equal_nan=True, rtol=1e-6, atol=4e-7)
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
