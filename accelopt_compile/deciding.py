@@ -32,8 +32,9 @@ LEAST_SEARCH_S = 6.0
 not cost the others their first kernel."""
 
 PREPARED = 16
-PREPARE_SHARE = 0.4
-"""At most so many baselines, and such a share of the budget, before the first search."""
+PREPARE_SHARE, FINISH_SHARE = 0.4, 0.7
+"""At most so many baselines, begun within such a share of the budget, before the first search; and the share within which what
+was begun is waited for, since half a compilation is of no use to anybody."""
 
 
 def decide(sites: Sequence[Site], bench: Bench) -> Decided:
@@ -83,7 +84,9 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
             log.info("compiling %s in advance", plural(len(hottest), "baseline"))
             tasks = [(s.workload, s.binding) for s in hottest]
             left_s = budget.remaining_s
-            prepare_baselines(tasks, backend=bench.backend, threads=bench.threads, seconds=PREPARE_SHARE * left_s, limit_s=left_s)
+            prepare_baselines(
+                tasks, backend=bench.backend, threads=bench.threads, seconds=PREPARE_SHARE * left_s, limit_s=FINISH_SHARE * left_s
+            )
 
 
 def proof_s(site: Site) -> float:
