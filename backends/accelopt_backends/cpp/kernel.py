@@ -21,10 +21,11 @@ TUNABLES: dict[str, tuple[int, ...]] = {
     "TILE": (128, 64, 32, 256),
     "PREFETCH": (0, 256, 1024, 4096),
     "AHEAD": (256, 0, 1024),
+    "STREAM_MB": (4, 32),
 }
 STREAMED_PREFETCH = (1024, 4096, 256, 0)
 """For weights, of which each is read once: 33 against 16 GB/s with two threads, from beyond the caches."""
-_MARK = {"PREFETCH": "fetch(b,", "AHEAD": "ahead<"}
+_MARK = {"PREFETCH": "fetch(b,", "AHEAD": "ahead<", "STREAM_MB": "STREAM_BYTES"}
 GRAMMAR: dict[str, tuple[str, ...]] = {
     "moments": ("shifted", "two_pass"),
     "keep": ("heavy", "none", "all"),

@@ -52,7 +52,7 @@ _BUILTINS = re.compile(
     r"|ia32_(?:add|sub|mul|div|max|min|sqrt|r?sqrt14|rsqrt|rcp|scalef|getexp|getmant|rndscale|round|reduce|range|fixupimm|fma|vf"
     r"|cvt|vcvt|vec_|load|store|maskload|maskstore|movnt|mov|shuf|unpck|blend|select|perm|vperm|gather|scatter|expand|compress|and|or|xor|ktest|kortest"
     r"|cmp|ucmp|com|ucom|ext|insert|broadcast|vbroadcast|align|valign|dbpsad|mpsad|vpdp|dp|h(?:add|sub)|lddqu|alternate|conflict"
-    r"|vp(?!trap)|p(?!ause|twrite|config))\w*"
+    r"|vp(?!trap)|p(?!ause|twrite|config))\w*|ia32_sfence"
     r"|neon_\w+"
 )
 _WORDS = {
