@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from accelopt_cache.layout import QUARANTINE
-from accelopt_compile.errors import DamagedEntry, UsageError
+from accelopt_compile.errors import AccelOptError, DamagedEntry, UsageError
 from accelopt_compile.records import Record, Workload
 from accelopt_compile.wording import plural
 
@@ -17,11 +18,48 @@ if TYPE_CHECKING:
 
 
 def open_store(*, readonly: bool = True) -> Store:
-    """The store of the environment. One that is not there is not created by looking, nor by taking away."""
+    """The store of the environment. One that is not there is not created by looking, nor by taking away. Raises AccelOptError
+    for one that is to be changed and cannot be."""
+    from accelopt_cache import layout
     from accelopt_cache.kernel_store import Store
 
-    seen = Store.open(readonly=True)
-    return seen if readonly or not_there(seen) else Store.open()
+    root = layout.examine(None, readonly=True)
+    return Store(root) if readonly or (root.path is None and not root.why) else writable_store()
+
+
+def can_be_written() -> bool:
+    """Whether there is a store that takes what is written, found out without making one."""
+    from accelopt_cache import layout
+
+    root = layout.examine(None, readonly=True).path
+    return root is not None and os.access(root, os.W_OK)
+
+
+def writable_store() -> Store:
+    """The store of the environment, made where it is not there. Raises AccelOptError where it cannot be written: what a command
+    is for would be lost with its process."""
+    from accelopt_cache import layout
+    from accelopt_cache.kernel_store import Store
+
+    root = layout.examine(None, readonly=False)
+    if not root.writable:
+        raise unchanged(root.named, root.why)
+    return Store(root)
+
+
+def unchanged(place: str, why: str) -> AccelOptError:
+    """The error of a command that could not write what it is for."""
+    return AccelOptError(f"nothing was done: the store {place} {why}; name one that you can write with --cache-dir")
+
+
+def check_gone(store: Store, chosen: Sequence[str], removed: Sequence[str]) -> None:
+    """Raises AccelOptError for what was to go and is still there."""
+    if left := [one for one in chosen if one not in removed]:
+        some = ", ".join(one[:12] for one in left[:4])
+        raise AccelOptError(
+            f"{len(left)} of {len(chosen)} could not be removed from {store.files.root.named} ({some}): a folder or file there "
+            "cannot be written; `ls -l` shows whose it is"
+        )
 
 
 def not_there(store: Store) -> bool:

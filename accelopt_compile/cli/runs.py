@@ -183,6 +183,7 @@ def rm(
 
     Example: accelopt runs rm 20261128-0904 --yes
     """
+    from accelopt_compile.cli.lookup import check_gone
     from accelopt_compile.errors import UsageError
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
@@ -193,7 +194,7 @@ def rm(
             raise UsageError(f"run {run.id} is being worked on; end that process first")
     confirm(f"Remove {len(chosen)} run{'s' if len(chosen) != 1 else ''}?", yes=yes)
     removed = [run.id for run in chosen.values() if store.runs.remove(run)]
-    out.line(f"removed {len(removed)}", level=0)
-    out.result({"removed": removed})
-    if len(removed) < len(chosen):
-        raise typer.Exit(1)
+    if removed:
+        out.line(f"removed {len(removed)}", level=0)
+        out.result({"removed": removed})
+    check_gone(store, list(chosen), removed)
