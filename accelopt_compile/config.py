@@ -28,6 +28,10 @@ _OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER", "ACCELOPT_RE
 """Variables of ours that are not settings."""
 
 
+TABLE = "[tool.accelopt]"
+PYPROJECT = f"pyproject.toml {TABLE}"
+
+
 def _setting(default: Any, doc: str, *, choices: tuple[str, ...] = (), low: float | None = None) -> Any:
     return field(default=default, metadata={"doc": doc, "choices": choices, "low": low})
 
@@ -114,6 +118,13 @@ def describe_settings() -> list[tuple[str, str, Any, str]]:
     ]
 
 
+def origins() -> dict[str, str]:
+    """Where the value of each setting comes from that the environment or ./pyproject.toml gives; the others are at the default.
+    Raises as `settings_from` does."""
+    found = {name: f"$ACCELOPT_{name.upper()}" for name in _from_environment(os.environ)}
+    return found | dict.fromkeys(_from_pyproject(Path("pyproject.toml")), PYPROJECT)
+
+
 def settings_from(
     options: Mapping[str, Any] | None = None,
     *,
@@ -176,7 +187,7 @@ def _from_pyproject(path: Path) -> dict[str, Any]:
     for name, value in table.items():
         if name not in _FIELDS:
             raise UnknownOption(name, known=setting_names())
-        found[name] = _checked(name, value, f"{path} [tool.accelopt]")
+        found[name] = _checked(name, value, f"{path} {TABLE}")
     return found
 
 

@@ -104,8 +104,9 @@ class RecordStore(RecordFiles):
 
     def quarantine(self, record_id_or_path: str | Path, reason: str, *, word: str = "failed", diagnosis: str = "") -> bool:
         """Take a record (by id), with a source or workload that is not what its name says, or any file of the store (by path)
-        out of service; True when there was one and later processes find none. `word` says in the file's name why, a note beside it says the rest. The kernel
-        of a readable record is marked, so that nothing learned from it is given out; a damaged one says nothing of its kernel."""
+        out of service; True when there was one and later processes find none. `word` says in the file's name why, a note beside
+        it says the rest. The kernel of a readable record is marked, so that nothing learned from it is given out; a damaged one
+        says nothing of its kernel."""
         names = self.places(str(record_id_or_path)) or self._inside(record_id_or_path)
         also = [f for f in self.faults(str(record_id_or_path)) if f.file not in names and self.files.exists(f.file)]
         moved = []
