@@ -4,6 +4,7 @@ AccelOptError
 ├── UnknownOption       a setting that does not exist (names the nearest one)
 ├── InvalidOption       a setting with a value it cannot take
 ├── UsageError          a command line that names something that is not there
+├── UsersCodeFailed     what the user wrote (a factory, a model) raised; carries its traceback
 ├── ToolchainFailed     a compiler ran and failed; carries its trimmed output
 │   └── ObjectRefused   what it built has more in it than a kernel may have
 ├── ToolchainMissing    no usable compiler; carries how to get one
@@ -42,6 +43,10 @@ class InvalidOption(AccelOptError):
 
 class UsageError(AccelOptError):
     """A command line that names something that is not there."""
+
+
+class UsersCodeFailed(AccelOptError):
+    """A factory or a model that a command line names raised. The message ends with the traceback of that code alone."""
 
 
 class Interrupted(AccelOptError):

@@ -47,6 +47,15 @@ def writable_store() -> Store:
     return Store(root)
 
 
+def require_store() -> None:
+    """Raises AccelOptError where a search could keep nothing. What others can write too lies below a store of our own."""
+    from accelopt_cache import layout
+
+    root = layout.examine(None, readonly=False)
+    if not root.writable and not root.foreign:
+        raise unchanged(root.named, root.why)
+
+
 def unchanged(place: str, why: str) -> AccelOptError:
     """The error of a command that could not write what it is for."""
     return AccelOptError(f"nothing was done: the store {place} {why}; name one that you can write with --cache-dir")

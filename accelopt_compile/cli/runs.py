@@ -33,6 +33,7 @@ def ls(
     """
     from dataclasses import asdict
 
+    from accelopt_cache.run_store import NO_RUNS
     from accelopt_compile.errors import DamagedEntry
     from accelopt_compile.report.summary import summarize
     from accelopt_compile.report.wording import money_text, seconds_text, status_text, tokens_text, visible
@@ -63,7 +64,7 @@ def ls(
     if rows:
         out.table(["id", "created (UTC)", "what", "by", "status", "candidates", "tokens", "cost", "time"], rows)
     else:
-        out.line(f"no runs in {store.root or store.files.root.named}", level=0)
+        out.line(f"{NO_RUNS} {store.files.root.named}", level=0)
 
 
 @app.command("show")

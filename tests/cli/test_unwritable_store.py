@@ -42,8 +42,9 @@ def unwritable(folder: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def held(ids: dict[str, str]) -> dict[str, str]:
+def held(ids: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The ids in the store, an experience's too."""
+    monkeypatch.setenv("ACCELOPT_LOG", "")  # which -q sets
     return {**ids, "experience": Store.open().add_experience(experience())}
 
 
@@ -55,6 +56,8 @@ def held(ids: dict[str, str]) -> dict[str, str]:
         ["cache", "gc", "--yes"],
         ["cache", "verify", "--quarantine"],
         ["cache", "promote", "--all"],
+        ["prewarm", "not_there:build"],
+        ["tune", "not_there:build"],
         ["cache", "import", str(DEFINITIONS / "softmax_v.json"), str(DEFINITIONS / "softmax_v.jsonl"), "-q"],
     ],
     ids=lambda command: " ".join(command[:2]),
