@@ -46,8 +46,12 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
     """
     import torch
 
+    from accelopt_compile.authors import check_authors
+
     options = {"mode": "tune", **settings} | ({} if budget_s is None else {"budget_s": budget_s})
-    settings_from(options)  # a wrong name fails here, in the caller's words, not inside torch.compile
+    chosen = settings_from(options)  # what is wrong fails here, in the caller's words, not inside torch.compile
+    if chosen.mode == "tune":
+        check_authors(chosen)
     before = len(reports.all())
     compiled: Any = torch.compile(model, backend="accelopt", options=options)
     for example in inputs if isinstance(inputs, list) else [inputs]:

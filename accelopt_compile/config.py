@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from accelopt_backends.registry import classes
+from accelopt_backends.registry import classes, is_target
 from accelopt_compile.errors import InvalidOption, UnknownOption
 
 log = logging.getLogger("accelopt_compile.config")
@@ -186,7 +186,7 @@ def _from_pyproject(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in table.items():
         if name not in _FIELDS:
-            raise UnknownOption(name, known=setting_names())
+            raise UnknownOption(name, known=setting_names(), where=f"{path} {TABLE}")
         found[name] = _checked(name, value, f"{path} {TABLE}")
     return found
 
@@ -230,12 +230,16 @@ def _checked(name: str, value: Any, where: str) -> Any:
             raise _invalid(name, value, where, "it is not text", " or ".join(map(repr, choices)) or "text")
         if choices and value not in choices:
             raise _invalid(name, value, where, "there is no such choice", ", ".join(map(repr, choices)))
+        if name == "target" and value and not is_target(value):  # one of a device that is not here is right
+            accepted = f"a target's whole name, as 'cpp-x86_64-avx2', of {', '.join(sorted(classes()))}"
+            raise _invalid(name, value, where, "no language has such a target", accepted)
         return value
     whole = "int" in kinds
+    kind = "an integer" if whole else "a number"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise _invalid(name, value, where, f"it is not {'an integer' if whole else 'a number'}", f"a number >= {low:g}")
+        raise _invalid(name, value, where, f"it is not {kind}", f"{kind} >= {low:g}")
     if low is not None and not value >= low:
-        raise _invalid(name, value, where, "it is too small", f"a number >= {low:g}")
+        raise _invalid(name, value, where, "it is too small", f"{kind} >= {low:g}")
     return value if whole else float(value)
 
 

@@ -29,12 +29,13 @@ class UnknownOption(AccelOptError):
     "unknown option 'beam_widht'; did you mean 'beam_width'? known options: beam_width, mode"
     """
 
-    def __init__(self, name: str, *, known: list[str]) -> None:
+    def __init__(self, name: str, *, known: list[str], where: str = "") -> None:
         import difflib
 
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ";"
-        super().__init__(f"unknown option '{name}'{hint} known options: {', '.join(sorted(known))}")
+        origin = f" (from {where})" if where else ""
+        super().__init__(f"unknown option '{name}'{origin}{hint} known options: {', '.join(sorted(known))}")
 
 
 class InvalidOption(AccelOptError):
