@@ -189,17 +189,15 @@ def store_findings() -> list[Finding]:
     store = Store.open(readonly=True)  # a store is made by a search, not by asking
     root = store.files.root
     counted = store.stats()
-    if root.path is None and not root.why:
-        place, writable = nearest(Path(root.named)), os.access(nearest(Path(root.named)), os.W_OK | os.X_OK)
-        value = (
-            f"{root.named}: not there yet, the first search makes it" if writable else f"{root.named} cannot be made in {place}"
-        )
-    else:
-        place, writable = root.path, bool(counted["writable"])
-        value = f"{root.named} {root.why or 'cannot be written'}" if not writable else f"{root.path}: {holds(counted)}"
+    place, writable = root.path, bool(counted["writable"])
+    value = f"{root.path}: {holds(counted)}"
+    if place is None and not root.why:
+        place = nearest(Path(root.named))
+        writable = os.access(place, os.W_OK | os.X_OK)
+        value = f"{root.named}: not there yet, the first search makes it"
     if place is None or not writable:
         advice = "set ACCELOPT_CACHE_DIR to a directory of yours, or pass --cache-dir"
-        return [Finding(name="store", state="warn", value=value, advice=advice)]
+        return [Finding(name="store", state="warn", value=f"{root.named} {root.why or 'cannot be written'}", advice=advice)]
     free = shutil.disk_usage(place).free
     low = free < 256 << 20
     advice = "free some space" if low else ""
@@ -233,7 +231,7 @@ def settings_in_force(out: Output) -> list[dict[str, Any]]:
     or the default."""
     from accelopt_compile.config import describe_settings, origins, settings_from
 
-    now, sources = settings_from(call=out.settings), origins() | out.given
+    now, sources = settings_from(call=out.settings), {**origins(), **out.given}
     return [
         {"name": name, "value": getattr(now, name), "source": sources.get(name, "default"), "meaning": meaning}
         for name, _, _, meaning in describe_settings()

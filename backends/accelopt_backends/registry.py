@@ -17,7 +17,7 @@ from accelopt_backends.base import Backend, Ready
 
 _CLASS = re.compile(r"^class (\w+Backend)\b", re.MULTILINE)
 _DEVICE = re.compile(r'^    device = "(\w+)"$', re.MULTILINE)
-_TARGETS = re.compile(r'^    targets = r"(.+)"$', re.MULTILINE)
+_TARGETS = re.compile(r'^    target_names = r"(.+)"$', re.MULTILINE)
 _AUTOMATIC = re.compile(r"^    automatic = True$", re.MULTILINE)
 
 

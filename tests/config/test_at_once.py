@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import accelopt_compile
@@ -30,6 +32,16 @@ def test_a_limit_in_dollars_without_a_price_is_refused_at_once() -> None:
     """No search could begin."""
     with pytest.raises(InvalidOption, match="budget_usd=1 needs the price of nobody-knows"):
         check_authors(settings_from({"model": "nobody-knows", "budget_usd": 1.0}))
+
+
+def test_a_mode_of_torch_compile_is_ours_where_it_has_our_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.compile(..., mode="apply")` is the option; "default" is Inductor's, and leaves ours as it was."""
+    monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("ACCELOPT_BUDGET_S", "0")
+    for mode, expected in (("apply", "apply"), ("default", "tune")):
+        torch.compiler.reset()
+        torch.compile(relu(), backend="accelopt", mode=mode)(torch.ones(8))
+        assert expected == accelopt_compile.explain(structured=True)[-1]["mode"]
 
 
 def test_the_package_shows_what_is_for_users() -> None:
