@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -185,19 +184,15 @@ NETWORK = ("nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "gpfs", "beegfs")
 def store_findings() -> list[Finding]:
     """Where the store is, whether it can be written, what holds it, how full it is."""
     from accelopt_cache.kernel_store import Store
+    from accelopt_compile.cli.lookup import place_of
 
     store = Store.open(readonly=True)  # a store is made by a search, not by asking
     root = store.files.root
-    counted = store.stats()
-    place, writable = root.path, bool(counted["writable"])
-    value = f"{root.path}: {holds(counted)}"
-    if place is None and not root.why:
-        place = nearest(Path(root.named))
-        writable = os.access(place, os.W_OK | os.X_OK)
-        value = f"{root.named}: not there yet, the first search makes it"
-    if place is None or not writable:
+    place, why = place_of(root)
+    if why:
         advice = "set ACCELOPT_CACHE_DIR to a directory of yours, or pass --cache-dir"
-        return [Finding(name="store", state="warn", value=f"{root.named} {root.why or 'cannot be written'}", advice=advice)]
+        return [Finding(name="store", state="warn", value=f"{root.named} {why}", advice=advice)]
+    value = f"{root.named}: not there yet, the first search makes it" if root.path is None else f"{place}: {holds(store.stats())}"
     free = shutil.disk_usage(place).free
     low = free < 256 << 20
     advice = "free some space" if low else ""
@@ -205,11 +200,6 @@ def store_findings() -> list[Finding]:
     kind = filesystem(place)
     advice = "locks on network file systems are slow: keep one store a machine" if kind in NETWORK else ""
     return [*found, Finding(name="file system", state="warn" if advice else "ok", value=kind, advice=advice)]
-
-
-def nearest(path: Path) -> Path:
-    """The folder in which a store that is not there would be made."""
-    return next(folder for folder in path.absolute().parents if folder.is_dir())
 
 
 def holds(counted: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def users_code(what: str) -> Iterator[None]:
         yield
     except AccelOptError:
         raise
-    except Exception as failure:  # guards against the user's program, which may raise anything
+    except (Exception, SystemExit) as failure:  # guards against the user's program, which may raise anything
         text = "".join(traceback.format_exception(failure.with_traceback(beyond_us(failure.__traceback__)))).rstrip()
         raise UsersCodeFailed(f"{what} failed: {type(failure).__name__}: {failure}\n{text}") from failure
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelopt_cache.layout import QUARANTINE
@@ -14,6 +15,7 @@ from accelopt_compile.wording import plural
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
+    from accelopt_cache.layout import Root
     from accelopt_cache.record_files import Fault
 
 
@@ -27,12 +29,19 @@ def open_store(*, readonly: bool = True) -> Store:
     return Store(root) if readonly or (root.path is None and not root.why) else writable_store()
 
 
+def place_of(root: Root) -> tuple[Path, str]:
+    """(the folder that a store lies in or would be made in, why nothing can be written there or ""), found out without making
+    one."""
+    place = root.path or next(folder for folder in Path(root.named).absolute().parents if folder.is_dir())
+    return place, root.why or ("" if os.access(place, os.W_OK | os.X_OK) else "cannot be written")
+
+
 def can_be_written() -> bool:
-    """Whether there is a store that takes what is written, found out without making one."""
+    """Whether there is a store, and it takes what is written."""
     from accelopt_cache import layout
 
-    root = layout.examine(None, readonly=True).path
-    return root is not None and os.access(root, os.W_OK)
+    root = layout.examine(None, readonly=True)
+    return root.path is not None and not place_of(root)[1]
 
 
 def writable_store() -> Store:
@@ -48,12 +57,12 @@ def writable_store() -> Store:
 
 
 def require_store() -> None:
-    """Raises AccelOptError where a search could keep nothing. What others can write too lies below a store of our own."""
+    """Raises AccelOptError where a search could keep nothing. Makes no store; above one that others can write lies our own."""
     from accelopt_cache import layout
 
-    root = layout.examine(None, readonly=False)
-    if not root.writable and not root.foreign:
-        raise unchanged(root.named, root.why)
+    root = layout.examine(None, readonly=True)
+    if not root.foreign and (why := place_of(root)[1]):
+        raise unchanged(root.named, why)
 
 
 def unchanged(place: str, why: str) -> AccelOptError:

@@ -11,6 +11,7 @@ import pytest
 from accelopt_compile.cli import run
 from accelopt_compile.cli.doctor import described
 from accelopt_compile.config import describe_settings
+from tests.cli.test_unwritable_store import unwritable
 
 pytest.importorskip("torch")
 
@@ -37,6 +38,9 @@ def test_doctor_makes_no_store(project: Path, capsys: pytest.CaptureFixture[str]
     run(["doctor"])
     assert f"{project / 'store'}: not there yet, the first search makes it" in capsys.readouterr().out
     assert not (project / "store").exists()
+    with unwritable(project):
+        run(["doctor"])
+    assert f"{project / 'store'} cannot be written" in capsys.readouterr().out
 
 
 def test_quiet_doctor_prints_what_is_wrong_and_the_verdict(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,8 +63,11 @@ def test_doctor_names_the_true_origin_of_a_setting(project: Path, capsys: pytest
     assert {**expected, **given} == settings(capsys, "-q", "--cache-dir", store)
 
 
-def test_verbose_doctor_says_what_each_setting_means(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_doctor_says_what_each_setting_means(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """In lines that fit a terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
     run(["doctor", "-v"])
     printed = capsys.readouterr().out
     words = " ".join(printed.split())

@@ -44,6 +44,7 @@ def test_a_wrong_factory_is_a_usage_error(
     assert 2 == run(["prewarm", name])
     error = capsys.readouterr().err
     assert says in error and "Traceback" not in error
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("command", ["prewarm", "tune"])
@@ -51,6 +52,7 @@ def test_a_wrong_factory_is_a_usage_error(
     ("module", "text", "raised"),
     [
         ("raising_factory", "def build():\n    return {}['weights']\n", "KeyError: 'weights'"),
+        ("exiting_factory", "def build():\n    raise SystemExit('no weights')\n", "SystemExit: no weights"),
         ("raising_module", "import math\nmath.sqrt(-1)\ndef build(): ...\n", "ValueError: "),
     ],
 )
