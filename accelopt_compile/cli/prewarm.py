@@ -48,7 +48,7 @@ def prewarm(
     regions = [asdict(region) for region in found.regions]
     out.result({"factory": factory, "hits": found.hits, "graphs": api.explain(structured=True)})
     show_regions(out, regions)
-    for hint in hints(regions, retune=retune):
+    for hint in hints(regions, budget_s=budget_s, retune=retune):
         out.line(hint, level=0)
     problems = [one.problem for one in found.compiles if one.problem]
     if problems:
@@ -58,17 +58,19 @@ def prewarm(
         raise typer.Exit(3)
 
 
-def hints(regions: Sequence[Mapping[str, Any]], *, retune: bool) -> list[str]:
+def hints(regions: Sequence[Mapping[str, Any]], *, budget_s: float, retune: bool) -> list[str]:
     """What to do about the regions without a kernel, where something can be done."""
-    late = sum(region["outcome"] == "MISS" and "budget is spent" in region["reason"] for region in regions)
-    found = (
-        [f"the budget did not reach {plural(late, 'region')}: the same command goes on, or give a larger --budget-s"]
-        if late
-        else []
-    )
+    found = []
+    if late := sum(region["outcome"] == "MISS" and any(why in region["reason"] for why in OF_THE_BUDGET) for region in regions):
+        step = "the same command goes on, or give a larger --budget-s" if budget_s > 0 else "give a larger --budget-s"
+        found.append(f"the budget did not reach {plural(late, 'region')}: {step}")
     if not retune and any(region["outcome"] == "BASELINE" for region in regions):
         found.append("--retune searches again where a search kept the baseline")
     return found
+
+
+OF_THE_BUDGET = ("budget is spent", "over its share")
+"""Parts of the reasons of regions that a larger budget would reach."""
 
 
 def say_that_it_tunes(out: Output) -> None:

@@ -93,11 +93,12 @@ def test_hints_say_what_to_do_about_regions_without_a_kernel() -> None:
     late = {"outcome": "MISS", "reason": "the time budget is spent"}
     kept = {"outcome": "BASELINE", "reason": "no candidate was faster"}
     never = {"outcome": "MISS", "reason": "cpp: no such operator"}
-    assert ["the budget did not reach 1 region: the same command goes on, or give a larger --budget-s"] == hints(
-        [late, never], retune=False
-    )
-    assert ["--retune searches again where a search kept the baseline"] == hints([kept], retune=False)
-    assert [] == hints([kept, never], retune=True)
+    reached = "the budget did not reach 1 region: "
+    onwards = f"{reached}the same command goes on, or give a larger --budget-s"
+    assert [onwards] == hints([late, never], budget_s=60.0, retune=False)
+    assert [f"{reached}give a larger --budget-s"] == hints([late, never], budget_s=0.0, retune=False)
+    assert ["--retune searches again where a search kept the baseline"] == hints([kept], budget_s=60.0, retune=False)
+    assert [] == hints([kept, never], budget_s=60.0, retune=True)
 
 
 def test_a_command_that_tunes_says_where_another_mode_is_set(
