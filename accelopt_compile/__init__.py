@@ -24,6 +24,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """What is for users: not the modules that happen to be imported."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Names are imported when they are used, so that importing the package does not import torch."""
     if name not in _HOMES:

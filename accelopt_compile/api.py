@@ -40,13 +40,18 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
     """Compile `model` for `inputs` and tune its regions, so that later processes find everything in the store.
 
     `inputs` is one example (a tensor, a tuple of positional or a dict of keyword arguments) or a list of examples.
-    `budget_s` is for each graph; `backward` also runs the backward of the summed outputs (parameters' gradients are
-    restored). Raises UnknownOption and InvalidOption, and what the model raises.
+    The mode is `tune`, whatever the environment or pyproject.toml says, unless it is given. `budget_s` is for each graph;
+    `backward` also runs the backward of the summed outputs (parameters' gradients are restored). Raises UnknownOption and
+    InvalidOption, and what the model raises.
     """
     import torch
 
-    options = dict(settings) if budget_s is None else {**settings, "budget_s": budget_s}
-    settings_from(options)  # a wrong name fails here, in the caller's words, not inside torch.compile
+    from accelopt_compile.authors import check_authors
+
+    options = {"mode": "tune", **settings} | ({} if budget_s is None else {"budget_s": budget_s})
+    chosen = settings_from(options)  # what is wrong fails here, in the caller's words, not inside torch.compile
+    if chosen.mode == "tune":
+        check_authors(chosen)
     before = len(reports.all())
     compiled: Any = torch.compile(model, backend="accelopt", options=options)
     for example in inputs if isinstance(inputs, list) else [inputs]:

@@ -51,6 +51,15 @@ def kind_of_authors(settings: Settings) -> Kind:
     return settings.proposer  # type: ignore[return-value]
 
 
+def check_authors(settings: Settings) -> None:
+    """Raises InvalidOption for settings with which no search could begin: no model, or a limit in dollars and no price."""
+    if kind_of_authors(settings) == "builtin":
+        return
+    if without := sorted(role for role, names in models_of(settings).items() if not names):
+        raise InvalidOption(f"no model for the {', '.join(without)}: set model=, or {without[0]}_model=")
+    spending_of(settings)
+
+
 def models_of(settings: Settings) -> dict[Role, list[str]]:
     """The models of each role, in the order in which they take turns; empty lists where none is set."""
     given: dict[Role, str | None] = {
@@ -75,10 +84,8 @@ def authors_of(settings: Settings, *, calls: Path | None, client: Client | None 
     from accelopt_compile.llm.spending import MeteredClient
     from accelopt_compile.search.agents import AgentProposer
 
-    models = models_of(settings)
-    if without := sorted(role for role, names in models.items() if not names):
-        raise InvalidOption(f"no model for the {', '.join(without)}: set model=, or {without[0]}_model=")
-    spending = spending_of(settings)
+    check_authors(settings)
+    models, spending = models_of(settings), spending_of(settings)
     metered = MeteredClient(client or server_of(settings), spending)
     asked = _recorded(metered if tell is None else _Telling(metered, tell), calls, spending, settings)
     return Authors(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from accelopt_backends.registry import classes
+from accelopt_backends.registry import classes, is_target
 from accelopt_compile.errors import InvalidOption, UnknownOption
 
 log = logging.getLogger("accelopt_compile.config")
@@ -26,6 +26,10 @@ PROPOSERS = ("auto", "builtin", "llm", "both")
 
 _OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER", "ACCELOPT_REFERENCE_DEVICE")
 """Variables of ours that are not settings."""
+
+
+TABLE = "[tool.accelopt]"
+PYPROJECT = f"pyproject.toml {TABLE}"
 
 
 def _setting(default: Any, doc: str, *, choices: tuple[str, ...] = (), low: float | None = None) -> Any:
@@ -114,6 +118,13 @@ def describe_settings() -> list[tuple[str, str, Any, str]]:
     ]
 
 
+def origins() -> dict[str, str]:
+    """Where the value of each setting comes from that the environment or ./pyproject.toml gives; the others are at the default.
+    Raises as `settings_from` does."""
+    found = {name: f"$ACCELOPT_{name.upper()}" for name in _from_environment(os.environ)}
+    return found | dict.fromkeys(_from_pyproject(Path("pyproject.toml")), PYPROJECT)
+
+
 def settings_from(
     options: Mapping[str, Any] | None = None,
     *,
@@ -175,8 +186,8 @@ def _from_pyproject(path: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in table.items():
         if name not in _FIELDS:
-            raise UnknownOption(name, known=setting_names())
-        found[name] = _checked(name, value, f"{path} [tool.accelopt]")
+            raise UnknownOption(name, known=setting_names(), where=f"{path} {TABLE}")
+        found[name] = _checked(name, value, f"{path} {TABLE}")
     return found
 
 
@@ -219,12 +230,16 @@ def _checked(name: str, value: Any, where: str) -> Any:
             raise _invalid(name, value, where, "it is not text", " or ".join(map(repr, choices)) or "text")
         if choices and value not in choices:
             raise _invalid(name, value, where, "there is no such choice", ", ".join(map(repr, choices)))
+        if name == "target" and value and not is_target(value):  # one of a device that is not here is right
+            accepted = f"a target's whole name, as 'cpp-x86_64-avx2', of {', '.join(sorted(classes()))}"
+            raise _invalid(name, value, where, "no language has such a target", accepted)
         return value
     whole = "int" in kinds
+    kind = "an integer" if whole else "a number"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
-        raise _invalid(name, value, where, f"it is not {'an integer' if whole else 'a number'}", f"a number >= {low:g}")
+        raise _invalid(name, value, where, f"it is not {kind}", f"{kind} >= {low:g}")
     if low is not None and not value >= low:
-        raise _invalid(name, value, where, "it is too small", f"a number >= {low:g}")
+        raise _invalid(name, value, where, "it is too small", f"{kind} >= {low:g}")
     return value if whole else float(value)
 
 

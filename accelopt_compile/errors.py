@@ -4,6 +4,7 @@ AccelOptError
 ├── UnknownOption       a setting that does not exist (names the nearest one)
 ├── InvalidOption       a setting with a value it cannot take
 ├── UsageError          a command line that names something that is not there
+├── UsersCodeFailed     what the user wrote (a factory, a model) raised; carries its traceback
 ├── ToolchainFailed     a compiler ran and failed; carries its trimmed output
 │   └── ObjectRefused   what it built has more in it than a kernel may have
 ├── ToolchainMissing    no usable compiler; carries how to get one
@@ -28,12 +29,13 @@ class UnknownOption(AccelOptError):
     "unknown option 'beam_widht'; did you mean 'beam_width'? known options: beam_width, mode"
     """
 
-    def __init__(self, name: str, *, known: list[str]) -> None:
+    def __init__(self, name: str, *, known: list[str], where: str = "") -> None:
         import difflib
 
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ";"
-        super().__init__(f"unknown option '{name}'{hint} known options: {', '.join(sorted(known))}")
+        origin = f" (from {where})" if where else ""
+        super().__init__(f"unknown option '{name}'{origin}{hint} known options: {', '.join(sorted(known))}")
 
 
 class InvalidOption(AccelOptError):
@@ -42,6 +44,10 @@ class InvalidOption(AccelOptError):
 
 class UsageError(AccelOptError):
     """A command line that names something that is not there."""
+
+
+class UsersCodeFailed(AccelOptError):
+    """A factory or a model that a command line names raised. The message ends with the traceback of that code alone."""
 
 
 class Interrupted(AccelOptError):

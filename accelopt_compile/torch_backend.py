@@ -16,6 +16,7 @@ from torch._inductor.compile_fx import compile_fx  # here, as torch.compile does
 from torch.fx import GraphModule
 
 from accelopt_compile import outcomes, user_signals
+from accelopt_compile.authors import check_authors
 from accelopt_compile.config import MODES, Settings, settings_from
 from accelopt_compile.errors import ToolchainMissing
 from accelopt_compile.graph_pass import AccelOptPass
@@ -42,6 +43,8 @@ def accelopt(
     apply, tune) or one of Inductor's, which then gets it. Raises UnknownOption and InvalidOption."""
     ours = {"mode": mode} if mode in MODES else {}
     chosen = settings_from(options, call={**ours, **settings})
+    if chosen.mode == "tune":
+        check_authors(chosen)
     outcomes.set_verbosity(chosen.log)
     patches = inductor_patches(None if mode in MODES else mode, chosen)
     if chosen.mode == "off":

@@ -40,6 +40,19 @@ def test_readme_tables_are_those_of_the_results() -> None:
     assert replaced(text, render()) == text
 
 
+def test_readme_counts_no_more_hostile_kernels_than_there_are() -> None:
+    """The round number that it names is one that the corpus exceeds."""
+    (said,) = re.findall(r"over (\d+) hostile kernels in C\+\+", (ROOT / "README.md").read_text())
+    assert int(said) < len(list((ROOT / "tests/kernels/hostile").glob("*.cpp")))
+
+
+def test_every_workload_is_described() -> None:
+    """benchmarks/README.md names each module of benchmarks/workloads."""
+    text = (ROOT / "benchmarks/README.md").read_text()
+    modules = [path.stem for path in (ROOT / "benchmarks/workloads").glob("[!_]*.py")]
+    assert [] == sorted(name for name in modules if f"`{name}`" not in text)
+
+
 def test_contributing_fits_on_a_page() -> None:
     """Eighty lines are as much as anybody reads."""
     assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) < 80

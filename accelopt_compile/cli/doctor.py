@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ def doctor(
     findings = [machine.interpreter(), machine.torch_installed(), machine.compiler(), machine.cpu(), machine.threads()]
     findings += backend_findings()
     findings += [walls(), disassembler(), openmp(), *store_findings(), language_model()]
-    settings = settings_in_force()
+    settings = settings_in_force(out)
     failed = [f for f in findings if f.state == "fail"]
     out.result(
         {
@@ -41,23 +42,51 @@ def doctor(
             "settings": settings,
         }
     )
-    out.table(
-        ["", "what", "found"],
-        [[MARKS[f.state], f.name, f.value] for f in findings],
-        title=f"accelopt {accelopt_compile.__version__}",
-    )
-    shown = [s for s in settings if s["source"] != "default"] if out.level < 1 else settings
-    out.line()
-    out.table(
-        ["setting", "value", "from"], [[s["name"], s["value"], s["source"]] for s in shown], title="settings" if shown else ""
-    )
-    if out.level < 1:
-        out.line(f"{plural(len(settings) - len(shown), 'setting')} at the default (-v shows all)", level=0)
+    if out.level >= 0:
+        show(out, findings, settings)
     for finding in findings:
         if finding.advice:
-            out.line(f"{MARKS[finding.state]} {finding.name}: {finding.advice}")
+            found = f"{finding.value}; " if out.level < 0 else ""  # the table has it
+            out.line(f"{MARKS[finding.state]} {finding.name}: {found}{finding.advice}", level=LEAST[finding.state])
+    out.line(verdict(failed))
     if failed:
         raise typer.Exit(1)
+
+
+LEAST = {"ok": 0, "info": 0, "warn": -1, "fail": -1}
+"""The verbosity from which on the advice of a finding in this state is shown."""
+
+
+def show(out: Output, findings: Sequence[Finding], settings: Sequence[Mapping[str, Any]]) -> None:
+    """The tables of findings and settings; with -v all settings, and what they mean."""
+    import accelopt_compile
+
+    rows = [[MARKS[f.state], f.name, f.value] for f in findings]
+    out.table(["", "what", "found"], rows, title=f"accelopt {accelopt_compile.__version__}")
+    out.line()
+    if out.level >= 1:
+        out.line("settings")
+        for setting in settings:
+            out.line(described(setting))
+        return
+    shown = [s for s in settings if s["source"] != "default"]
+    rows = [[s["name"], s["value"], s["source"]] for s in shown]
+    out.table(["setting", "value", "from"], rows, title="settings" if shown else "")
+    out.line(f"{plural(len(settings) - len(shown), 'setting')} at the default (-v shows all)")
+
+
+def described(setting: Mapping[str, Any]) -> str:
+    """A setting with its value and origin, and below it what it means, in lines that fit the terminal."""
+    width = max(40, shutil.get_terminal_size().columns)
+    told = f"{setting['name']} = {setting['value']!r} ({setting['source']})"
+    return "\n".join([told, *textwrap.wrap(setting["meaning"], width, initial_indent="    ", subsequent_indent="    ")])
+
+
+def verdict(failed: Sequence[Finding]) -> str:
+    """The last line: whether kernels can be made here."""
+    if not failed:
+        return "kernels can be made here"
+    return f"kernels cannot be made here: {', '.join(f.name for f in failed)}"
 
 
 def backend_findings() -> list[Finding]:
@@ -155,23 +184,29 @@ NETWORK = ("nfs", "nfs4", "cifs", "lustre", "fuse.sshfs", "gpfs", "beegfs")
 def store_findings() -> list[Finding]:
     """Where the store is, whether it can be written, what holds it, how full it is."""
     from accelopt_cache.kernel_store import Store
+    from accelopt_compile.cli.lookup import place_of
 
-    store = Store.open()
+    store = Store.open(readonly=True)  # a store is made by a search, not by asking
     root = store.files.root
-    if root.path is None or not store.writable:
+    place, why = place_of(root)
+    if why:
         advice = "set ACCELOPT_CACHE_DIR to a directory of yours, or pass --cache-dir"
-        return [Finding(name="store", state="warn", value=f"{root.named} {root.why or 'cannot be written'}", advice=advice)]
-    counted = store.stats()
-    winners, waiting = (sum(counted[outcome].values()) for outcome in ("winners", "candidates"))
-    free = shutil.disk_usage(root.path).free
-    kept = f"{plural(waiting, 'candidate')}, " if waiting else ""
-    holds = f"{plural(winners, 'kernel')}, {kept}{plural(counted['baselines'], 'baseline')}, {human_bytes(counted['bytes'])}"
-    value = f"{root.path}: {holds}, {human_bytes(free)} free"
+        return [Finding(name="store", state="warn", value=f"{root.named} {why}", advice=advice)]
+    value = f"{root.named}: not there yet, the first search makes it" if root.path is None else f"{place}: {holds(store.stats())}"
+    free = shutil.disk_usage(place).free
     low = free < 256 << 20
-    found = [Finding(name="store", state="warn" if low else "ok", value=value, advice="free some space" if low else "")]
-    kind = filesystem(root.path)
+    advice = "free some space" if low else ""
+    found = [Finding(name="store", state="warn" if low else "ok", value=f"{value}, {human_bytes(free)} free", advice=advice)]
+    kind = filesystem(place)
     advice = "locks on network file systems are slow: keep one store a machine" if kind in NETWORK else ""
     return [*found, Finding(name="file system", state="warn" if advice else "ok", value=kind, advice=advice)]
+
+
+def holds(counted: Mapping[str, Any]) -> str:
+    """What is in a store, from its counts."""
+    winners, waiting = (sum(counted[outcome].values()) for outcome in ("winners", "candidates"))
+    kept = f"{plural(waiting, 'candidate')}, " if waiting else ""
+    return f"{plural(winners, 'kernel')}, {kept}{plural(counted['baselines'], 'baseline')}, {human_bytes(counted['bytes'])}"
 
 
 def filesystem(path: Path) -> str:
@@ -181,16 +216,13 @@ def filesystem(path: Path) -> str:
         return "unknown"
 
 
-def settings_in_force() -> list[dict[str, Any]]:
-    """Every setting with its value and where it comes from: [tool.accelopt], an environment variable, or the default."""
-    from accelopt_compile.config import describe_settings, settings_from
+def settings_in_force(out: Output) -> list[dict[str, Any]]:
+    """Every setting with its value and where it comes from: an option of this command, [tool.accelopt], an environment variable,
+    or the default."""
+    from accelopt_compile.config import describe_settings, origins, settings_from
 
-    now = settings_from()
-    nowhere = Path(os.devnull)
-    file_only, default = settings_from(env={}), settings_from(env={}, pyproject=nowhere)
-    found = []
-    for name, variable, _, meaning in describe_settings():
-        in_file = getattr(file_only, name) != getattr(default, name)
-        source = "pyproject.toml [tool.accelopt]" if in_file else f"${variable}" if os.environ.get(variable) else "default"
-        found.append({"name": name, "value": getattr(now, name), "source": source, "meaning": meaning})
-    return found
+    now, sources = settings_from(call=out.settings), {**origins(), **out.given}
+    return [
+        {"name": name, "value": getattr(now, name), "source": sources.get(name, "default"), "meaning": meaning}
+        for name, _, _, meaning in describe_settings()
+    ]

@@ -46,7 +46,7 @@ def import_(
 
     Example: accelopt cache import definitions/rmsnorm_h4096.json workloads/rmsnorm_h4096.jsonl
     """
-    from accelopt_cache.kernel_store import Store
+    from accelopt_compile.cli.lookup import unchanged, writable_store
     from accelopt_compile.errors import UsageError
     from accelopt_compile.exchange.importing import import_definition
     from accelopt_compile.exchange.schema import read_definition, read_instances
@@ -59,8 +59,9 @@ def import_(
         raise UsageError(f"no workload of {definition.name} was given: name a file with some after {paths[0]}")
     with out.working(f"tracing {definition.name}"):
         imported = import_definition(definition, instances)
-    store = Store.open()
-    store.put_graph(definition.digest, imported.document())
+    store = writable_store()
+    if not store.put_graph(definition.digest, imported.document()):
+        raise unchanged(store.files.root.named, "does not take it")
     out.result(told(imported))
     for capture in imported.captures:
         _show(capture, imported, out)

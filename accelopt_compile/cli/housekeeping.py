@@ -70,15 +70,17 @@ def rm(
 
     Example: accelopt cache rm 3fa9 --yes
     """
-    from accelopt_compile.cli.lookup import full_ids
+    from accelopt_compile.cli.lookup import check_gone, full_ids
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     store = open_store(readonly=False)
     chosen = full_ids(store, ids)
     confirm(f"Remove {plural(len(chosen), 'record')}?", yes=yes)
     removed = [record_id for record_id in chosen if store.remove(record_id)]
-    out.line(f"removed {plural(len(removed), 'record')}", level=0)
-    out.result({"removed": removed})
+    if removed:
+        out.line(f"removed {plural(len(removed), 'record')}", level=0)
+        out.result({"removed": removed})
+    check_gone(store, chosen, removed)
 
 
 def gc(

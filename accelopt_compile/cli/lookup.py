@@ -2,26 +2,82 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accelopt_cache.layout import QUARANTINE
-from accelopt_compile.errors import DamagedEntry, UsageError
+from accelopt_compile.errors import AccelOptError, DamagedEntry, UsageError
 from accelopt_compile.records import Record, Workload
 from accelopt_compile.wording import plural
 
 if TYPE_CHECKING:
     from accelopt_cache.kernel_store import Store
+    from accelopt_cache.layout import Root
     from accelopt_cache.record_files import Fault
 
 
 def open_store(*, readonly: bool = True) -> Store:
-    """The store of the environment. One that is not there is not created by looking, nor by taking away."""
+    """The store of the environment. One that is not there is not created by looking, nor by taking away. Raises AccelOptError
+    for one that is to be changed and cannot be."""
+    from accelopt_cache import layout
     from accelopt_cache.kernel_store import Store
 
-    seen = Store.open(readonly=True)
-    return seen if readonly or not_there(seen) else Store.open()
+    root = layout.examine(None, readonly=True)
+    return Store(root) if readonly or (root.path is None and not root.why) else writable_store()
+
+
+def place_of(root: Root) -> tuple[Path, str]:
+    """(the folder that a store lies in or would be made in, why nothing can be written there or ""), found out without making
+    one."""
+    place = root.path or next(folder for folder in Path(root.named).absolute().parents if folder.is_dir())
+    return place, root.why or ("" if os.access(place, os.W_OK | os.X_OK) else "cannot be written")
+
+
+def can_be_written() -> bool:
+    """Whether there is a store, and it takes what is written."""
+    from accelopt_cache import layout
+
+    root = layout.examine(None, readonly=True)
+    return root.path is not None and not place_of(root)[1]
+
+
+def writable_store() -> Store:
+    """The store of the environment, made where it is not there. Raises AccelOptError where it cannot be written: what a command
+    is for would be lost with its process."""
+    from accelopt_cache import layout
+    from accelopt_cache.kernel_store import Store
+
+    root = layout.examine(None, readonly=False)
+    if not root.writable:
+        raise unchanged(root.named, root.why)
+    return Store(root)
+
+
+def require_store() -> None:
+    """Raises AccelOptError where a search could keep nothing. Makes no store; above one that others can write lies our own."""
+    from accelopt_cache import layout
+
+    root = layout.examine(None, readonly=True)
+    if not root.foreign and (why := place_of(root)[1]):
+        raise unchanged(root.named, why)
+
+
+def unchanged(place: str, why: str) -> AccelOptError:
+    """The error of a command that could not write what it is for."""
+    return AccelOptError(f"nothing was done: the store {place} {why}; name one that you can write with --cache-dir")
+
+
+def check_gone(store: Store, chosen: Sequence[str], removed: Sequence[str]) -> None:
+    """Raises AccelOptError for what was to go and is still there."""
+    if left := [one for one in chosen if one not in removed]:
+        some = ", ".join(one[:12] for one in left[:4])
+        raise AccelOptError(
+            f"{len(left)} of {len(chosen)} could not be removed from {store.files.root.named} ({some}): a folder or file there "
+            "cannot be written; `ls -l` shows whose it is"
+        )
 
 
 def not_there(store: Store) -> bool:

@@ -217,7 +217,7 @@ def rm(
 
     Example: accelopt memory rm 3fa9 --yes
     """
-    from accelopt_compile.cli.lookup import matching
+    from accelopt_compile.cli.lookup import check_gone, matching
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     store = open_store(readonly=False)
@@ -225,5 +225,7 @@ def rm(
     chosen = sorted(set(matching(known, ids, noun="experience", where=store.files.root.named, ls="memory ls")))
     confirm(f"Forget {len(chosen)} experience{'s' if len(chosen) != 1 else ''}?", yes=yes)
     removed = [experience_id for experience_id in chosen if store.remove_experience(experience_id)]
-    out.line(f"forgot {len(removed)}", level=0)
-    out.result({"removed": removed})
+    if removed:
+        out.line(f"forgot {len(removed)}", level=0)
+        out.result({"removed": removed})
+    check_gone(store, chosen, removed)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,10 +56,12 @@ def result_of_error(message: str, code: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """Where a command's results go. `level` is -1 quiet, 0 normal, 1 and 2 verbose."""
+    """Where a command's results go. `level` is -1 quiet, 0 normal, 1 and 2 verbose; `given` are settings that an option of the
+    command gives, with its name."""
 
     as_json: bool
     level: int
+    given: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(*, as_json: bool, cache_dir: Path | None, quiet: bool, verbose: int) -> Output:
@@ -71,12 +73,20 @@ class Output:
             os.environ["ACCELOPT_CACHE_DIR"] = str(Path(place).expanduser().absolute())
         if quiet or verbose > 1:
             os.environ["ACCELOPT_LOG"] = "quiet" if quiet else "debug"
-        return Output(as_json=as_json, level=-1 if quiet else verbose)
+        log = "-q" if quiet else "-vv" if verbose > 1 else None
+        given = {"cache_dir": None if cache_dir is None else "--cache-dir", "log": log}
+        return Output(
+            as_json=as_json,
+            level=-1 if quiet else verbose,
+            given={name: option for name, option in given.items() if option is not None},
+        )
 
     @property
     def settings(self) -> dict[str, str]:
-        """Store and log level as settings of a compile, which come before any pyproject.toml."""
-        given = {"cache_dir": os.environ.get("ACCELOPT_CACHE_DIR"), "log": os.environ.get("ACCELOPT_LOG")}
+        """The store, and the log level where an option gives it, as settings of a compile, which come before any
+        pyproject.toml."""
+        log = os.environ.get("ACCELOPT_LOG") if "log" in self.given else None
+        given = {"cache_dir": os.environ.get("ACCELOPT_CACHE_DIR"), "log": log}
         return {name: value for name, value in given.items() if value}
 
     def result(self, data: Any) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import os
-import sys
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
+from accelopt_compile.cli.factory import made_by, users_code
+from accelopt_compile.cli.lookup import require_store
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, report_error
 from accelopt_compile.cli.regions import show_regions
-from accelopt_compile.errors import UsageError
 from accelopt_compile.wording import plural
 
 
@@ -29,24 +25,31 @@ def prewarm(
     ],
     budget_s: Annotated[float, typer.Option(min=0, help="Seconds the searches of one graph may take together.")] = 60.0,
     backward: Annotated[bool, typer.Option("--backward", help="Also the backward of the summed outputs, for training.")] = False,
+    retune: Annotated[bool, typer.Option("--retune", help="Search again where an earlier search kept the baseline.")] = False,
     as_json: JsonOption = False,
     cache_dir: CacheDirOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = 0,
 ) -> None:
     """Tune the regions of a model now, so that `mode="apply"` finds them later. Exit code 3 when some kept the baseline.
+    It searches whatever mode the environment or pyproject.toml sets: an image that serves with "apply" is filled so.
 
     Examples: accelopt prewarm benchmarks.workloads.llama_prefill:build --budget-s 300   |   accelopt prewarm my.app:model --json
     """
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
-    module, inputs = model_of(factory, find_factory(factory)())
+    require_store()
+    say_that_it_tunes(out)
+    module, inputs = made_by(factory)
     from accelopt_compile import api
 
-    with out.working(f"tuning {factory} for at most {budget_s:.0f} s"):
-        found = api.prewarm(module, inputs, budget_s=budget_s, backward=backward, **out.settings)
+    settings = {**out.settings, **({"retune": True} if retune else {})}
+    with out.working(f"tuning {factory} for at most {budget_s:.0f} s"), users_code(f"the model of {factory}"):
+        found = api.prewarm(module, inputs, budget_s=budget_s, backward=backward, **settings)
     regions = [asdict(region) for region in found.regions]
     out.result({"factory": factory, "hits": found.hits, "graphs": api.explain(structured=True)})
     show_regions(out, regions)
+    for hint in hints(regions, budget_s=budget_s, retune=retune):
+        out.line(hint, level=0)
     problems = [one.problem for one in found.compiles if one.problem]
     if problems:
         report_error(f"{plural(len(problems), 'graph')} stayed with Inductor alone: {problems[0]}")
@@ -55,53 +58,25 @@ def prewarm(
         raise typer.Exit(3)
 
 
-def find_factory(name: str) -> Callable[[], Any]:
-    """The function that MODULE:FACTORY names, from the working directory or what is installed. Raises UsageError."""
-    module_name, colon, function = name.partition(":")
-    if not (module_name and colon and function):
-        raise UsageError(f"{name!r} is not MODULE:FACTORY, e.g. benchmarks.workloads.llama_prefill:small")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as failure:
-        hint = (
-            "run from the directory that holds it, or set PYTHONPATH"
-            if failure.name and module_name.startswith(failure.name)
-            else "install it"
-        )
-        raise UsageError(f"module {module_name!r} cannot be imported: no module {failure.name!r}; {hint}") from failure
-    except SyntaxError as failure:
-        raise UsageError(f"module {module_name!r} cannot be imported: {failure}") from failure
-    made: Callable[[], Any] | None = getattr(module, function, None)
-    if made is None or not callable(made):
-        known = factories(module)
-        raise UsageError(f"module {module_name!r} has no function {function!r}; it has: {', '.join(known) or 'none'}")
-    return made
+def hints(regions: Sequence[Mapping[str, Any]], *, budget_s: float, retune: bool) -> list[str]:
+    """What to do about the regions without a kernel, where something can be done."""
+    found = []
+    if late := sum(region["outcome"] == "MISS" and any(why in region["reason"] for why in OF_THE_BUDGET) for region in regions):
+        step = "the same command goes on, or give a larger --budget-s" if budget_s > 0 else "give a larger --budget-s"
+        found.append(f"the budget did not reach {plural(late, 'region')}: {step}")
+    if not retune and any(region["outcome"] == "BASELINE" for region in regions):
+        found.append("--retune searches again where a search kept the baseline")
+    return found
 
 
-def factories(module: ModuleType) -> list[str]:
-    """The public functions that a module defines itself and that can be called without arguments."""
-    return sorted(
-        name
-        for name, value in vars(module).items()
-        if inspect.isfunction(value)
-        and value.__module__ == module.__name__
-        and not name.startswith("_")
-        and _without_arguments(value)
-    )
+OF_THE_BUDGET = ("budget is spent", "over its share")
+"""Parts of the reasons of regions that a larger budget would reach."""
 
 
-def _without_arguments(function: Callable[..., Any]) -> bool:
-    given = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return all(p.default is not p.empty or p.kind in given for p in inspect.signature(function).parameters.values())
+def say_that_it_tunes(out: Output) -> None:
+    """That the mode in force, which a process that serves takes, is not that of this command."""
+    from accelopt_compile.config import origins, settings_from
 
-
-def model_of(name: str, made: Any) -> tuple[Any, tuple[Any, ...] | dict[str, Any]]:
-    """(module, inputs) as the factory should have made them: positional inputs, or a dict of named ones. Raises UsageError."""
-    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
-        raise UsageError(f"{name} returned {type(made).__name__}, not a pair (module, inputs)")
-    module, inputs = made
-    if isinstance(inputs, dict):
-        return module, inputs
-    return module, tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    mode = settings_from().mode
+    if mode != "tune":
+        out.note(f"mode {mode} ({origins()['mode']}) is for processes that serve; this command tunes")

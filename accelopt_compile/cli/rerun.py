@@ -47,13 +47,15 @@ class Finding:
 
 @dataclass
 class Rerun:
-    """Proves records again. `interrupted` says that Ctrl-C ended it; `findings` then hold what was done."""
+    """Proves records again. `interrupted` says that Ctrl-C ended it; `findings` then hold what was done. `stuck` counts those
+    that should have gone out of service and could not."""
 
     store: Store
     jobs: int
     seed: int = 0
     findings: list[Finding] = field(default_factory=list)
     interrupted: bool = False
+    stuck: int = 0
     _open: set[Any] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -174,7 +176,7 @@ def rerun(store: Store, ids: Sequence[str], *, jobs: int, quarantine: bool, out:
             if finding.state == "failed" and quarantine:
                 word = "damaged" if finding.stage == "contents" else finding.stage
                 reason = f"it failed at {finding.stage} when it was proven again: {finding.reason}"
-                store.quarantine(finding.record_id, reason, word=word, diagnosis=finding.diagnosis)
+                work.stuck += not store.quarantine(finding.record_id, reason, word=word, diagnosis=finding.diagnosis)
             tell(finding)
 
         work.run(ids, found)

@@ -33,6 +33,7 @@ def ls(
     """
     from dataclasses import asdict
 
+    from accelopt_cache.run_store import NO_RUNS
     from accelopt_compile.errors import DamagedEntry
     from accelopt_compile.report.summary import summarize
     from accelopt_compile.report.wording import money_text, seconds_text, status_text, tokens_text, visible
@@ -63,7 +64,7 @@ def ls(
     if rows:
         out.table(["id", "created (UTC)", "what", "by", "status", "candidates", "tokens", "cost", "time"], rows)
     else:
-        out.line(f"no runs in {store.root or store.files.root.named}", level=0)
+        out.line(f"{NO_RUNS} {store.files.root.named}", level=0)
 
 
 @app.command("show")
@@ -183,6 +184,7 @@ def rm(
 
     Example: accelopt runs rm 20261128-0904 --yes
     """
+    from accelopt_compile.cli.lookup import check_gone
     from accelopt_compile.errors import UsageError
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
@@ -193,7 +195,7 @@ def rm(
             raise UsageError(f"run {run.id} is being worked on; end that process first")
     confirm(f"Remove {len(chosen)} run{'s' if len(chosen) != 1 else ''}?", yes=yes)
     removed = [run.id for run in chosen.values() if store.runs.remove(run)]
-    out.line(f"removed {len(removed)}", level=0)
-    out.result({"removed": removed})
-    if len(removed) < len(chosen):
-        raise typer.Exit(1)
+    if removed:
+        out.line(f"removed {len(removed)}", level=0)
+        out.result({"removed": removed})
+    check_gone(store, list(chosen), removed)

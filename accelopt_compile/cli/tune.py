@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from accelopt_compile.cli.factory import made_by, users_code
+from accelopt_compile.cli.lookup import require_store
 from accelopt_compile.cli.output import CacheDirOption, JsonOption, Output, QuietOption, VerboseOption, binding_text
-from accelopt_compile.cli.prewarm import find_factory, model_of
+from accelopt_compile.cli.prewarm import say_that_it_tunes
 from accelopt_compile.cli.watching import Watching
 from accelopt_compile.errors import AccelOptError, Interrupted, UsageError
 from accelopt_compile.wording import plural, times_text
@@ -66,8 +68,10 @@ def tune(
         "model": model, "base_url": base_url, "proposer": proposer, "effort": effort, "rounds": rounds, "budget_usd": budget_usd,
         "budget_tokens": budget_tokens, "prices": prices, "backend": backend, "target": target, "threads": threads,
     }  # fmt: skip
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in given.items() if value is not None} | {"mode": "tune"}
     bench = _bench({**out.settings, **chosen, "budget_s": budget_s, "seed": seed})
+    require_store()
+    say_that_it_tunes(out)
     sites = _sites(what, region or (), top, bench, out)
     results = [_tuned(bench, site, budget_s, out) for site in sites]
     out.result({"regions": results})
@@ -119,8 +123,8 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
 
     if ":" not in what:
         return [_stored(what, bench)]
-    module, inputs = model_of(what, find_factory(what)())
-    with out.working(f"capturing {what}"):
+    module, inputs = made_by(what)
+    with out.working(f"capturing {what}"), users_code(f"the model of {what}"):
         compiled = api.prewarm(module, inputs, **_capturing(out)).compiles
     found = [site for one in compiled for site in (sites.from_document(bench.store.graph(one.graph)) or ((), {}))[0]]
     distinct = {site.workload.digest: site for site in sorted(found, key=lambda s: s.cost)}

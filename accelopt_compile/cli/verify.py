@@ -44,7 +44,7 @@ def verify(
 
     Examples: accelopt cache verify   |   accelopt cache verify 3fa9 --quarantine   |   accelopt cache verify --all --rerun
     """
-    from accelopt_compile.cli.lookup import empty, full_ids, open_store
+    from accelopt_compile.cli.lookup import can_be_written, empty, full_ids, open_store
     from accelopt_compile.errors import UsageError
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
@@ -52,7 +52,7 @@ def verify(
         raise UsageError(f"--all and {plural(len(ids), 'id')}: name records or take all of them")
     if jobs is not None and not again:
         raise UsageError(f"--jobs {jobs} is for --rerun: digests are checked one after another")
-    take = again if quarantine is None else quarantine
+    take = again and can_be_written() if quarantine is None else quarantine
     store = open_store(readonly=not take)
     chosen = full_ids(store, ids) if ids else [record_id for _, _, record_id, _ in store.walk()]
     if not chosen:
@@ -61,16 +61,16 @@ def verify(
         _rerun(store, chosen, jobs=jobs, quarantine=take, out=out)
         return
     damaged = {i: reason for i in chosen if (reason := store.verify_entry(i)) is not None}
+    stuck = 0
     for record_id, reason in damaged.items():
         out.line(f"damaged {reason}")
-        if take:
-            store.quarantine(record_id, reason.removeprefix(f"{record_id}: "), word="damaged")
+        stuck += take and not store.quarantine(record_id, reason.removeprefix(f"{record_id}: "), word="damaged")
     if chosen:
         intact = len(chosen) - len(damaged)
         out.line(f"{intact} of {plural(len(chosen), 'record')} {is_or_are(intact)} intact", level=0)
     if damaged:
-        out.line(_next(store, len(damaged), take), level=0)
-    out.result({"checked": len(chosen), "damaged": damaged, "quarantined": bool(damaged) and take})
+        out.line(_next(store, len(damaged), take, stuck), level=0)
+    out.result({"checked": len(chosen), "damaged": damaged, "quarantined": bool(damaged) and take and not stuck})
     if damaged:
         raise typer.Exit(4)
 
@@ -94,7 +94,7 @@ def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: boo
     if counts:
         out.line(f"{len(work.findings)} of {plural(len(chosen), 'record')}: {counts}", level=0)
     if of["failed"]:
-        out.line(_next(store, len(of["failed"]), quarantine), level=0)
+        out.line(_next(store, len(of["failed"]), quarantine, work.stuck), level=0)
     out.result(
         {
             "records": len(chosen),
@@ -103,12 +103,14 @@ def _rerun(store: Store, chosen: list[str], *, jobs: int | None, quarantine: boo
             "intact": [f.record_id for f in of["intact"]],
             "failed": {f.record_id: {"stage": f.stage, "reason": f.reason, "diagnosis": f.diagnosis} for f in of["failed"]},
             "skipped": {f.record_id: f.reason for f in of["skipped"]},
-            "quarantined": bool(of["failed"]) and quarantine,
+            "quarantined": bool(of["failed"]) and quarantine and not work.stuck,
             "interrupted": work.interrupted,
         }
     )
     if work.interrupted:
-        raise Interrupted(stopped(len(chosen), {state: len(found) for state, found in of.items()}, quarantine=quarantine))
+        raise Interrupted(
+            stopped(len(chosen), {state: len(found) for state, found in of.items()}, quarantine=quarantine and not work.stuck)
+        )
     if of["failed"]:
         raise typer.Exit(4)
 
@@ -127,9 +129,11 @@ def stopped(total: int, counts: Mapping[str, int], *, quarantine: bool) -> str:
     )
 
 
-def _next(store: Store, count: int, moved: bool) -> str:
+def _next(store: Store, count: int, take: bool, stuck: int) -> str:
     """What becomes of records that failed."""
-    if not moved:
+    if stuck:
+        return f"{stuck} of {count} could not be taken out of service: {store.files.root.named} cannot be written"
+    if not take:
         return f"--quarantine takes {'it' if count == 1 else 'them'} out of service"
     place = store.files.path(QUARANTINE)
     return f"{plural(count, 'record')} moved to {place}, with a note of why and what to do beside each"

@@ -64,6 +64,7 @@ def _compile(child: Child, workload: Workload, binding: Mapping[str, int], about
     try:
         return int(bool(child.request(message, max(5.0, seconds)).get("inductor")))
     except (ChildFailed, EvaluatorDied) as failure:
-        log.info("the baseline of region %s was not compiled in advance: %s", region(workload), said_once(str(failure)))
+        told = "the baseline of region %s is compiled when its search begins, not in advance: %s"
+        log.info(told, region(workload), said_once(str(failure)))
         child.close()
         return 0

@@ -17,6 +17,7 @@ from accelopt_backends.base import Backend, Ready
 
 _CLASS = re.compile(r"^class (\w+Backend)\b", re.MULTILINE)
 _DEVICE = re.compile(r'^    device = "(\w+)"$', re.MULTILINE)
+_TARGETS = re.compile(r'^    target_names = r"(.+)"$', re.MULTILINE)
 _AUTOMATIC = re.compile(r"^    automatic = True$", re.MULTILINE)
 
 
@@ -37,6 +38,12 @@ def automatic(device: str) -> tuple[str, ...]:
     texts = {name: _texts()[name] for name in classes()}
     meant = [name for name, text in texts.items() if (said := _DEVICE.search(text)) is not None and said[1] == device]
     return tuple(name for name in meant if _AUTOMATIC.search(texts[name]))
+
+
+def is_target(name: str) -> bool:
+    """Whether a backend has such a target, be its device here or not: its class says how they are named."""
+    said = (_TARGETS.search(_texts()[backend]) for backend in classes())
+    return any(pattern is not None and re.fullmatch(pattern[1], name) for pattern in said)
 
 
 @functools.cache

@@ -81,7 +81,7 @@ class ExperienceStore:
         return (stem for stem in stems if layout.is_sha256(stem))
 
     def remove(self, sha: str) -> bool:
-        """Delete an experience; True when there was one."""
+        """Delete an experience; True when there was one and it is gone."""
         return self.files.remove(layout.experience(sha))
 
 

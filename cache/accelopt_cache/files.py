@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+UNKEPT = "what is found now stays in this process"
+"""What follows for a search from a root that does not take it."""
+
 _warned: set[tuple[str, str]] = set()
 _warned_lock = threading.Lock()
 
@@ -49,7 +52,7 @@ class Files:
         self._hidden: set[str] = set()
         self._scratch: Path | None = None
         if root.why:
-            warn_once(root.named, root.why)
+            warn_once(root.named, f"{root.why}; {UNKEPT}")
 
     @property
     def writable(self) -> bool:
@@ -126,9 +129,7 @@ class Files:
         try:
             self._write_disk(name, data)
         except OSError as failure:
-            warn_once(
-                self.root.named, f"cannot be written ({failure.strerror or failure}); what is found now stays in this process"
-            )
+            warn_once(self.root.named, f"cannot be written ({failure.strerror or failure}); {UNKEPT}")
             return False
         self._memory.pop(name, None)
         self._hidden.discard(name)
@@ -172,8 +173,8 @@ class Files:
         return len(self._memory)
 
     def remove(self, name: str) -> bool:
-        """Delete a file; True when there was one. Where it cannot be deleted it is hidden from this process."""
-        there = self.exists(name)
+        """Delete a file; True when there was one and it is gone. Where it cannot be deleted it is hidden from this process."""
+        gone = self.exists(name)
         self._memory.pop(name, None)
         path = self.path(name)
         if path is not None and os.path.lexists(path):
@@ -183,7 +184,8 @@ class Files:
                 path.unlink()
             except OSError:
                 self._hidden.add(name)
-        return there
+                gone = False
+        return gone
 
     def touch(self, name: str, *, at_most_every_s: float) -> None:
         """Stamp a use on a file, so that `prune` keeps what is used. Does nothing on a read-only root."""
@@ -193,23 +195,25 @@ class Files:
                 if time.time() - path.lstat().st_mtime > at_most_every_s:
                     os.utime(path, follow_symlinks=False)
 
-    def quarantine(self, name: str, reason: str, *, word: str = "damaged", diagnosis: str = "", quiet: bool = False) -> None:
+    def quarantine(self, name: str, reason: str, *, word: str = "damaged", diagnosis: str = "", quiet: bool = False) -> bool:
         """Take an entry out of service: moved to `v1/quarantine` as `<name>.<word>`, with a note beside it that says why and what
-        to do; or hidden where we may not write. One warning, unless `quiet` because the caller gives a better one."""
+        to do; or hidden from this process alone, False, where we may not write. One warning, unless `quiet` because the caller
+        gives a better one."""
         self._memory.pop(name, None)
         root = self.root.path
         path = None if root is None else offender(root, name)
         if root is None or path is None or not os.path.lexists(path):
             log.info("accelopt cache: %s left out of use: %s", name, reason)
-            return
+            return True
         note = Note(reason=reason, diagnosis=diagnosis, word=plain_word(word))
         if self.writable and move_out(root, name, path, note):
             if not quiet:
                 log.warning("accelopt cache: %s: %s; moved to quarantine, treated as a miss", path, reason)
-            return
+            return True
         self._hidden.add(name)
         if not quiet:
             warn_once(str(path), f": {reason}; skipped, treated as a miss")
+        return False
 
     def quarantined(self, start: str) -> list[tuple[Path, str]]:
         """(place, reason) of what lies in quarantine under a name with this start; "" where the note is lost."""

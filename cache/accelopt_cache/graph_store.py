@@ -32,9 +32,10 @@ class GraphStore:
         """Of all graphs that are stored, sorted."""
         return tuple(sorted(name.removesuffix(".json") for name in self.files.names(layout.GRAPHS)))
 
-    def put(self, digest: str, data: dict[str, Any]) -> None:
-        """Replace the document of a graph. Raises InvalidRecord for what is not plain JSON."""
-        self.files.write(layout.graph(digest), durable.seal(data, version=GRAPH_VERSION, graph=digest))
+    def put(self, digest: str, data: dict[str, Any]) -> bool:
+        """Replace the document of a graph; False where only this process has it. Raises InvalidRecord for what is not plain
+        JSON."""
+        return self.files.write(layout.graph(digest), durable.seal(data, version=GRAPH_VERSION, graph=digest))
 
 
 class ProgressStore:

@@ -93,9 +93,9 @@ class Store(RecordStore):
         """The digests of all graphs that something is known of."""
         return self._graphs.digests()
 
-    def put_graph(self, digest: str, data: dict[str, Any]) -> None:
-        """Keep what is known of a captured graph. Plain JSON, else InvalidRecord."""
-        self._graphs.put(digest, data)
+    def put_graph(self, digest: str, data: dict[str, Any]) -> bool:
+        """Keep what is known of a captured graph; False where only this process has it. Plain JSON, else InvalidRecord."""
+        return self._graphs.put(digest, data)
 
     def experiences(self, backend: str, family: str | None = None, arch: str | None = None) -> tuple[Experience, ...]:
         """Experiences of a backend, newest first; those whose kernel is out of service are left out."""
@@ -112,7 +112,7 @@ class Store(RecordStore):
         return list(self._experiences.ids())
 
     def remove_experience(self, experience_id: str) -> bool:
-        """Forget an experience; True when there was one."""
+        """Forget an experience; True when there was one and it is gone."""
         return self._experiences.remove(experience_id)
 
     def add_experience(self, experience: Experience) -> str:

@@ -232,7 +232,7 @@ def _with_format(named: Path, path: Path, readonly: bool) -> Root:
         if not os.access(path, os.W_OK):
             raise PermissionError("no permission to write")
     except OSError as failure:
-        why = f"cannot be written ({failure.strerror or failure}); what is found now stays in this process"
+        why = f"cannot be written ({failure.strerror or failure})"
         return Root(named=str(named), path=path, writable=False, why=why)
     return Root(named=str(named), path=path, writable=True)
 

@@ -95,25 +95,27 @@ class RecordStore(RecordFiles):
     # ------------------------------------------------------------ out of service
 
     def remove(self, record_id: str) -> bool:
-        """Delete a record and leave a tombstone, so that a copy that comes back is not served; True when there was one."""
+        """Delete a record and leave a tombstone, so that a copy that comes back is not served; True when there was one and no
+        later process finds it."""
         places = self.places(record_id)
-        if places:
-            self.files.write(layout.tombstone(record_id), durable.encode({"removed": record_id}))
+        buried = bool(places) and self.files.write(layout.tombstone(record_id), durable.encode({"removed": record_id}))
         removed = [self.files.remove(place) for place in places]
-        return any(removed)
+        return bool(places) and (buried or all(removed))
 
     def quarantine(self, record_id_or_path: str | Path, reason: str, *, word: str = "failed", diagnosis: str = "") -> bool:
         """Take a record (by id), with a source or workload that is not what its name says, or any file of the store (by path)
-        out of service; True when there was one. `word` says in the file's name why, a note beside it says the rest. The kernel
-        of a readable record is marked, so that nothing learned from it is given out; a damaged one says nothing of its kernel."""
+        out of service; True when there was one and later processes find none. `word` says in the file's name why, a note beside
+        it says the rest. The kernel of a readable record is marked, so that nothing learned from it is given out; a damaged one
+        says nothing of its kernel."""
         names = self.places(str(record_id_or_path)) or self._inside(record_id_or_path)
         also = [f for f in self.faults(str(record_id_or_path)) if f.file not in names and self.files.exists(f.file)]
+        moved = []
         for name in names:
             self._withdraw(name, reason)
-            self.files.quarantine(name, reason, word=word, diagnosis=diagnosis)
+            moved.append(self.files.quarantine(name, reason, word=word, diagnosis=diagnosis))
         for fault in also:
             self.files.quarantine(fault.file, fault.reason, quiet=True)
-        return bool(names)
+        return bool(moved) and all(moved)
 
     def _withdraw(self, name: str, reason: str) -> None:
         place = name.removeprefix(layout.RECORDS + "/").split("/")

@@ -28,6 +28,8 @@ RUN_VERSION = 1
 STATE_LIMIT = 64 << 20
 """Bytes of the largest saved state: hundreds of kernels and what was learned from them."""
 
+NO_RUNS = "only `accelopt tune` makes runs, and there is none in"
+
 LOCK = "worker.lock"
 """Held by the process that works on a run; the note beside it, worker.json, names it."""
 
@@ -155,6 +157,8 @@ class RunStore:
             told = ", ".join(hits[:4]) + (", ..." if len(hits) > 4 else "")
             raise UsageError(f"{prefix!r} is the start of {len(hits)} runs ({told}); give more characters")
         run = self._load(hits[0]) if hits else None
+        if not ids:
+            raise UsageError(f"no run {prefix!r}: {NO_RUNS} {self.files.root.named}")
         if run is None:
             raise UsageError(f"no run {prefix!r} among the {len(ids)} in {self.files.root.named}; `accelopt runs ls` lists them")
         return run

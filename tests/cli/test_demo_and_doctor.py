@@ -47,4 +47,4 @@ def test_doctor_warns_of_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file where a folder is needed")
     done = run(tmp_path, "doctor")
     assert done.returncode == 0
-    assert "cannot be used" in done.stdout
+    assert "is not a directory" in done.stdout

@@ -28,6 +28,7 @@ def command(tmp_path: Path, *arguments: str, model: str = MODEL) -> subprocess.P
         **os.environ,
         "ACCELOPT_CACHE_DIR": str(tmp_path / "store"),
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "ACCELOPT_MODE": "apply",  # as in an image that serves: prewarm tunes all the same
     }
     line = [sys.executable, "-m", "accelopt_compile.cli", *arguments]
     return subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -38,8 +39,10 @@ def test_what_prewarm_found_is_listed_and_found_again(tmp_path: Path) -> None:
     first = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "10", "--json")
     printed, errors = first.communicate(timeout=250)
     assert first.returncode in (0, 3), errors
+    assert "mode apply ($ACCELOPT_MODE) is for processes that serve; this command tunes" in errors
     regions = [region for graph in json.loads(printed)["graphs"] for region in graph["regions"]]
     assert regions
+    assert "tune" == json.loads(printed)["graphs"][0]["mode"]
     winners = {region["workload"] for region in regions if region["outcome"] in ("TUNED", "HIT")}
     listed, _ = command(tmp_path, "cache", "ls", "--outcome", "winner", "--json").communicate(timeout=60)
     assert winners == {record["workload"] for record in json.loads(listed)}

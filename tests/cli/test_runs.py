@@ -109,8 +109,12 @@ def test_report_writes_one_file(runs: dict[str, Run], tmp_path: Path, capsys: py
 
 
 def test_an_empty_store_has_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """And looking at it creates nothing."""
+    """It says what makes some, and looking at it creates nothing."""
     monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "none"))
     assert (0, []) == answer(capsys, "runs", "ls")
-    assert 2 == accelopt(["report", "last"])
+    assert 0 == accelopt(["runs", "ls"])
+    assert f"only `accelopt tune` makes runs, and there is none in {tmp_path / 'none'}\n" == capsys.readouterr().out
+    for command in (["report"], ["runs", "show"]):
+        assert 2 == accelopt([*command, "last"])
+        assert "no run 'last': only `accelopt tune` makes runs" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()

@@ -12,8 +12,8 @@ import pytest
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.cli import as_options, run
 from accelopt_compile.cli.explaining import abridged
+from accelopt_compile.cli.factory import factories
 from accelopt_compile.cli.output import Output, plain
-from accelopt_compile.cli.prewarm import factories
 from accelopt_compile.cli.watching import Watching
 from accelopt_compile.records import KernelSource
 from tests.cli.test_runs import runs

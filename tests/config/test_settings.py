@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from accelopt_backends.base import Missing
+from accelopt_backends.registry import backend_named, classes, is_target
+from accelopt_backends.triton.targets import TARGETS
 from accelopt_compile.config import Settings, describe_settings, settings_from
 from accelopt_compile.errors import InvalidOption, UnknownOption
 
@@ -41,6 +45,28 @@ def test_unknown_name_gives_the_nearest(tmp_path: Path, where: str) -> None:
         )
 
 
+def test_an_unknown_name_in_a_file_names_the_file(tmp_path: Path) -> None:
+    """Nobody looks for it there otherwise."""
+    path = project(tmp_path, "budget = 3")
+    with pytest.raises(UnknownOption, match=re.escape(f"'budget' (from {path} [tool.accelopt]); did you mean 'budget_s'?")):
+        settings_from(env={}, pyproject=path)
+
+
+@pytest.mark.parametrize(
+    "target", ["cpp-aarch64-neon", "cpp-x86_64-avx512-bf16-fp16", "triton-cuda-sm_89", "reference-b", *TARGETS, ""]
+)
+def test_a_target_of_a_device_that_is_not_here_is_legal(target: str) -> None:
+    """Kernels for it become candidates; `doctor` and a search say whether they can be made here."""
+    assert target == settings_from({"target": target}, env={}).target
+
+
+@pytest.mark.parametrize("name", sorted(classes()))
+def test_the_target_that_is_here_is_one(name: str) -> None:
+    """Whatever a backend answers can be named in settings."""
+    answer = backend_named(name).probe()
+    assert isinstance(answer, Missing) or is_target(answer.target)
+
+
 def test_unknown_variable_is_only_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A strange ACCELOPT_ variable may belong to somebody else: it is named in the log once, and nothing fails."""
     for _ in range(3):
@@ -56,9 +82,13 @@ def test_unknown_variable_is_only_a_warning(tmp_path: Path, caplog: pytest.LogCa
         ("budget_s", -1, "a number >= 0"),
         ("budget_s", "soon", "a number >= 0"),
         ("budget_s", float("nan"), "a number >= 0"),
-        ("beam_width", 0, "a number >= 1"),
-        ("beam_width", 1.5, "a number >= 1"),
-        ("threads", True, "a number >= 1"),
+        ("beam_width", 0, "an integer >= 1"),
+        ("beam_width", 1.5, "an integer >= 1"),
+        ("max_regions", 2.5, "an integer >= 0"),
+        ("threads", True, "an integer >= 1"),
+        ("target", "xyz", "'cpp-x86_64-avx2'"),
+        ("target", "cpp-foo", "of cpp, reference"),
+        ("target", "sm_90", "whole name"),
         ("wait", "yes", "True or False"),
         ("inductor", 3, "max_autotune"),
     ],

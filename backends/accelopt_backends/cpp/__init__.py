@@ -22,6 +22,7 @@ class CppBackend(Generated):
 
     name = "cpp"
     device = "cpu"
+    target_names = r"cpp-(x86_64-(baseline|avx2|avx512(-bf16)?(-fp16)?)|aarch64-neon|\w+-generic)"
     automatic = True
     thread_tunables: tuple[str, ...] = ("GRAIN",)
     products = Products(most=1, rows=1, widest=WIDEST)

@@ -8,6 +8,7 @@ from accelopt_backends.cpp.dry_runs import Choices, write_nest
 from accelopt_backends.cpp.expressions import STORED, closure, prelude
 from accelopt_backends.cpp.frame import join
 from accelopt_backends.cpp.nest_text import NestText
+from accelopt_backends.cpp.toolchain import divides_beside_the_rest
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
@@ -51,11 +52,17 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     used = _used_tunables("\n".join(body))
     if graph.summed and "PREFETCH" in used:
         used["PREFETCH"] = STREAMED_PREFETCH
-    half = ["#define HALF_RESULTS 1"] if {"exp", "ratio"} & closure(sections) and half_results(workload) else []
-    text = (
-        "\n".join([*heading(workload, "//"), *_tunable_lines(used), *half, prelude(sections), "", *_entry(workload, body)]) + "\n"
-    )
+    lines = [*heading(workload, "//"), *_tunable_lines(used), *_arithmetic(sections, workload), prelude(sections), ""]
+    text = "\n".join([*lines, *_entry(workload, body)]) + "\n"
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
+
+
+def _arithmetic(sections: set[str], workload: Workload) -> list[str]:
+    """What the prelude's functions are told of results and of this processor. It stands in the text, as all that was proven."""
+    wanted = closure(sections)
+    half = {"exp", "ratio"} & wanted and half_results(workload)
+    fast = "ratio" in wanted and divides_beside_the_rest()
+    return [f"#define {name} 1" for name, so in (("HALF_RESULTS", half), ("FAST_DIVISION", fast)) if so]
 
 
 def half_results(workload: Workload) -> bool:

@@ -90,6 +90,11 @@ def cpu_vendor() -> str:
     return _of_processor("vendor_id")
 
 
+def divides_beside_the_rest() -> bool:
+    """Whether a division of a vector costs this processor less than an estimate of the reciprocal and what makes it exact."""
+    return cpu_vendor() == "AuthenticAMD"
+
+
 def _of_processor(field: str) -> str:
     try:
         text = Path("/proc/cpuinfo").read_text()
@@ -112,8 +117,7 @@ def _processor() -> tuple[str, tuple[str, ...]]:
     if have >= {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"} and cap not in ("avx2", "default"):
         extra = [f for f in ("avx512_bf16", "avx512_fp16") if f in have]
         name = "cpp-x86_64-avx512" + "".join("-" + f.removeprefix("avx512_") for f in extra)
-        division = ("-DFAST_DIVISION",) if cpu_vendor() == "AuthenticAMD" else ()
-        return name, ("-march=x86-64-v4", "-mprefer-vector-width=512", *("-m" + f.replace("_", "") for f in extra), *division)
+        return name, ("-march=x86-64-v4", "-mprefer-vector-width=512", *("-m" + f.replace("_", "") for f in extra))
     if have >= {"avx2", "fma", "f16c", "bmi2"} and cap != "default":
         return "cpp-x86_64-avx2", ("-march=x86-64-v3",)
     return "cpp-x86_64-baseline", ("-march=x86-64",)

@@ -35,6 +35,7 @@ class ReferenceBackend:
 
     name = "reference"
     device = "cpu"
+    target_names = r"reference(-[a-z0-9]+)?"
     automatic = False
     thread_tunables: tuple[str, ...] = ()
     products = NO_PRODUCTS
@@ -48,7 +49,7 @@ class ReferenceBackend:
             import torch
         except ImportError:
             return Missing(why="torch cannot be imported", how="pip install torch")
-        if not re.fullmatch(r"reference(-[a-z0-9]+)?", self._target):
+        if not re.fullmatch(self.target_names, self._target):
             return Missing(why=f"no reference device is called {self._target!r}", how="reference, or reference-NAME")
         rung: Literal["device", "simulated"] = "device" if self._target == self._device else "simulated"
         return Ready(target=self._target, environment={"torch": str(torch.__version__)}, rung=rung)

@@ -18,6 +18,7 @@ class TritonBackend(Generated):
 
     name = "triton"
     device = "cuda"
+    target_names = r"triton-(cuda-sm_\d+|hip-gfx\w+)"
     automatic = True
     thread_tunables: tuple[str, ...] = ()
     products = Products(most=2)
