@@ -16,8 +16,8 @@ from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import KernelSource, Workload
 
 AHEAD = (0, 256, 1024) if cpu_vendor() == "AuthenticAMD" else (256, 0, 1024)
-"""Lines asked for before they are written. ReLU gains 1.1x by it on an Intel Xeon and loses 1.15x on Zen 4, where 35 of 67 winners of
-the region suite ask for none, though their searches began with 256."""
+"""Lines asked for before they are written. ReLU gains 1.1x by it on an Intel Xeon and loses 1.15x on Zen 4, where 35 of the 67
+winners of the region suite ask for none, though their searches began with 256."""
 
 TUNABLES: dict[str, tuple[int, ...]] = {
     "UNROLL": (4, 2, 1, 8),
