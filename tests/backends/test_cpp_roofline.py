@@ -32,3 +32,27 @@ def test_the_probes_keep_their_sums_in_registers() -> None:
     with open("/proc/cpuinfo") as about:
         flags = next((line.split() for line in about if line.startswith("flags")), [])
     assert library.width() == (16 if "avx512f" in flags else 8 if "avx" in flags else 4)
+
+
+def test_no_way_of_going_through_memory_is_faster_than_the_peak_of_its_size() -> None:
+    """Reading alone is half of what a Zen 4 moves: a bound made of it called honest kernels cheats, and ended searches early."""
+    library = roofline._library()
+    assert library is not None
+    memory = roofline._aligned(SIZES[-1])
+    assert 0 == roofline.ctypes.addressof(memory) % 64
+    found = peaks(fresh=True)
+    for way in (library.read_all, library.write_beside, library.write_past):
+        taken = roofline._timed(way, memory, SIZES[-1] // 4, 1)
+        assert SIZES[-1] / taken <= 1.5 * found.memory
+
+
+def test_the_probes_write_the_sum_of_what_they_read() -> None:
+    """Two thirds of the memory are read, the last is written, to its end."""
+    library = roofline._library()
+    assert library is not None
+    n = 3 * 1024
+    for way in (library.write_beside, library.write_past):
+        memory = roofline._aligned(4 * n)
+        memory[:] = [float(i % 1024) for i in range(n)]
+        roofline._timed(way, memory, n, 1)
+        assert [2.0 * i for i in range(1024)] == list(memory[2 * 1024 :])
