@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 def open_store(*, readonly: bool = True) -> Store:
     """The store of the environment. One that is not there is not created by looking, nor by taking away. Raises AccelOptError
     for one that is to be changed and cannot be."""
-    from accelopt_cache import layout
     from accelopt_cache.kernel_store import Store
 
-    root = layout.examine(None, readonly=True)
-    return Store(root) if readonly or (root.path is None and not root.why) else writable_store()
+    seen = Store.open(readonly=True)
+    return seen if readonly or not_there(seen) else writable_store()
 
 
 def place_of(root: Root) -> tuple[Path, str]:
@@ -47,13 +46,12 @@ def can_be_written() -> bool:
 def writable_store() -> Store:
     """The store of the environment, made where it is not there. Raises AccelOptError where it cannot be written: what a command
     is for would be lost with its process."""
-    from accelopt_cache import layout
     from accelopt_cache.kernel_store import Store
 
-    root = layout.examine(None, readonly=False)
-    if not root.writable:
-        raise unchanged(root.named, root.why)
-    return Store(root)
+    store = Store.open()
+    if not store.files.root.writable:
+        raise unchanged(store.files.root.named, store.files.root.why)
+    return store
 
 
 def require_store() -> None:

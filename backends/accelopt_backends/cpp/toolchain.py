@@ -95,6 +95,7 @@ def divides_beside_the_rest() -> bool:
     return cpu_vendor() == "AuthenticAMD"
 
 
+@lru_cache(maxsize=8)  # a rendering of a kernel asks, and a grammar renders a dozen
 def _of_processor(field: str) -> str:
     try:
         text = Path("/proc/cpuinfo").read_text()
