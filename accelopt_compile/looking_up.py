@@ -15,7 +15,7 @@ from accelopt_compile.launch.ops import MAX_ARGUMENTS
 from accelopt_compile.outcomes import RegionReport
 from accelopt_compile.records import Record, bucket_distance
 from accelopt_compile.sites import Site
-from accelopt_compile.winners import Winner, winner_of
+from accelopt_compile.winners import Winner, admitted, winner_of
 from accelopt_compile.wording import candidates_text, operators, said_once
 
 log = logging.getLogger("accelopt_compile.looking_up")
@@ -114,7 +114,7 @@ def serves(record: Record, bench: Bench) -> bool:
         and timing is not None
         and timing.gains(bench.settings.min_speedup, surely=False)
         and reuse(record.environment, bench.environment) == "use"
-        and not bench.backend.screen(record.source)
+        and admitted(record, record.source, store=bench.store, backend=bench.backend)
     )
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch._dynamo.utils import counters
 
 import accelopt_compile
+from accelopt_backends.base import Refusal
 from accelopt_backends.cpp import CppBackend
 from accelopt_compile import deciding
 from accelopt_compile.launch import kernels
-from accelopt_compile.records import Workload
+from accelopt_compile.records import KernelSource, Workload
 
 
 def apply(model: Any, **options: Any) -> Any:
@@ -223,6 +225,24 @@ def test_declining_kernel_falls_back() -> None:
             actual = compiled(x)
         torch.testing.assert_close(model(x), actual)
     assert calls()[1] >= 1
+
+
+class Strict(CppBackend):
+    """A backend whose screen refuses everything."""
+
+    def screen(self, source: KernelSource) -> Sequence[Refusal]:
+        return [Refusal(line=1, reason="no", hint="none")]
+
+
+def test_what_this_machine_built_is_not_screened_at_each_start() -> None:
+    """A stored source that the screen refuses is no hit; one with a built file passed before that was built."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        sites = planting.plant(model, x)
+        place = replace(planting.bench(mode="apply"), backend=Strict())
+        assert ["MISS"] == [report.outcome for report in deciding.decide(sites, place).reports]
+        torch.testing.assert_close(model(x), apply(model)(x))
+        assert ["HIT"] == [report.outcome for report in deciding.decide(sites, place).reports]
 
 
 def test_other_environment_is_a_miss() -> None:

@@ -127,7 +127,10 @@ class _Expander:
             self._steps += 1
             if self._steps > EXPANSION_LIMIT:
                 raise _TooMuch(place)
-            alternatives = () if text in hidden else self._macros.get(text, ())
+            if text not in self._macros or text in hidden:  # nearly all
+                done.append((text, place))
+                continue
+            alternatives = self._macros[text]
             arguments = self._arguments(pending) if any(m.names is not None for m in alternatives) else None
             brought = [self._body(m, arguments, place, hidden | {text}) for m in alternatives if m.names is None or arguments]
             if not brought:
