@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -228,6 +229,8 @@ def _checked(name: str, value: Any, where: str) -> Any:
         value = os.fspath(value) if isinstance(value, os.PathLike) else value
         if not isinstance(value, str):
             raise _invalid(name, value, where, "it is not text", " or ".join(map(repr, choices)) or "text")
+        if name == "cache_dir" and not value:
+            raise _invalid(name, value, where, "it is empty", "a directory, or None for the default store")
         if choices and value not in choices:
             raise _invalid(name, value, where, "there is no such choice", ", ".join(map(repr, choices)))
         if name == "target" and value and not is_target(value):  # one of a device that is not here is right
@@ -238,6 +241,8 @@ def _checked(name: str, value: Any, where: str) -> Any:
     kind = "an integer" if whole else "a number"
     if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
         raise _invalid(name, value, where, f"it is not {kind}", f"{kind} >= {low:g}")
+    if not math.isfinite(value):
+        raise _invalid(name, value, where, "it is not finite", f"{kind} >= {low:g}")
     if low is not None and not value >= low:
         raise _invalid(name, value, where, "it is too small", f"{kind} >= {low:g}")
     return value if whole else float(value)

@@ -19,11 +19,22 @@ import typer
 
 from accelopt_compile.report.wording import visible
 
+
+def _directory(text: str) -> Path:
+    """What --cache-dir names. Nothing is an error: a variable that is not set would make a store where one stands."""
+    if not text:
+        raise typer.BadParameter("it is empty; name a directory, or leave the option out for the default store")
+    return Path(text)
+
+
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout instead of text.")]
 CacheDirOption = Annotated[
     Path | None,
     typer.Option(
-        "--cache-dir", metavar="DIR", help="The store to use [default: $ACCELOPT_CACHE_DIR, else the user's cache directory]."
+        "--cache-dir",
+        metavar="DIR",
+        parser=_directory,
+        help="The store to use [default: $ACCELOPT_CACHE_DIR, else the user's cache directory].",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Only results and errors.")]

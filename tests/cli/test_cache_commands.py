@@ -189,3 +189,9 @@ def test_every_way_to_show_text_makes_it_visible(capsys: pytest.CaptureFixture[s
     report_error(ORDERS)
     shown = capsys.readouterr()
     assert [] == [c for c in ORDERS if not c.isprintable() and c in shown.out + shown.err]
+
+
+def test_a_store_without_a_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--cache-dir "$UNSET"` would make a store in the working directory."""
+    assert 2 == run(["cache", "dir", "--cache-dir", ""])
+    assert "it is empty; name a directory" in capsys.readouterr().err

@@ -82,6 +82,8 @@ def test_unknown_variable_is_only_a_warning(tmp_path: Path, caplog: pytest.LogCa
         ("budget_s", -1, "a number >= 0"),
         ("budget_s", "soon", "a number >= 0"),
         ("budget_s", float("nan"), "a number >= 0"),
+        ("budget_s", float("inf"), "not finite; accepted: a number >= 0"),
+        ("cache_dir", "", "it is empty; accepted: a directory"),
         ("beam_width", 0, "an integer >= 1"),
         ("beam_width", 1.5, "an integer >= 1"),
         ("max_regions", 2.5, "an integer >= 0"),
