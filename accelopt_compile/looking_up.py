@@ -75,8 +75,15 @@ def known_outcome(site: Site, bench: Bench, decided: Decided) -> RegionReport | 
         known = None if bench.settings.retune else _waiting(site, bench)
         if known is not None:
             return known
-    record = bench.store.best(digest, bench.target, site.binding, environment=bench.environment, max_distance=HIT_DISTANCE)
-    if record is not None and serves(record, bench):
+    record = bench.store.best(
+        digest,
+        bench.target,
+        site.binding,
+        environment=bench.environment,
+        max_distance=HIT_DISTANCE,
+        admit=lambda winner: serves(winner, bench),
+    )
+    if record is not None:
         decided.winners[site.choice] = winner_of(record, site.workload)
         return report_on(site, "HIT", record)
     baseline = None if bench.settings.retune else _baseline(site, bench)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -65,10 +65,16 @@ class RecordStore(RecordFiles):
         *,
         environment: Mapping[str, str] | None = None,
         max_distance: float = 2.0,
+        admit: Callable[[Record], bool] = lambda _: True,
     ) -> Record | None:
         """The winner to serve at `binding` (rules: `reuse.choose`), or None. With an `environment`, the caller asks
-        `reuse(record.environment, environment)` what must be done before it is launched."""
-        chosen = choose(self._read_all(workload_digest, [target]), binding, environment=environment, max_distance=max_distance)
+        `reuse(record.environment, environment)` what must be done before it is launched. `admit` is asked of the best, then of
+        the next: one that cannot be launched here does not hide the others."""
+        found = self._read_all(workload_digest, [target])
+        while chosen := choose(found, binding, environment=environment, max_distance=max_distance):
+            if admit(chosen[1]):
+                break
+            found.remove(chosen)
         if chosen is None:
             return None
         record_id, record = chosen

@@ -92,6 +92,14 @@ def test_best_prefers_the_nearest_binding_then_the_fastest(store: Store) -> None
     assert far == best(store, 1 << 20, max_distance=20.0)
 
 
+def test_a_kernel_that_is_not_admitted_hides_no_other(store: Store) -> None:
+    """The next one serves, as where a newer version's winner is refused by the screen of an older; or none does."""
+    for us in (10.0, 20.0, 30.0):
+        store.put(winner(us=us), workload())
+    assert winner(us=20.0) == best(store, admit=lambda record: record != winner(us=10.0))
+    assert None is best(store, admit=lambda record: False)
+
+
 def test_best_never_serves_a_lower_rung_or_another_target(store: Store) -> None:
     """Only a kernel proven on the device is launched."""
     store.put(candidate())

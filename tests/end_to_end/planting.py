@@ -79,12 +79,13 @@ def plant(
     *inputs: Any,
     source: Callable[[KernelSource], KernelSource] = lambda s: s,
     environment: dict[str, str] | None = None,
+    timing: Timing = TIMING,
     **compile_options: Any,
 ) -> list[Site]:
     """Store a winner for every region of `model` that the backend has a seed for; the regions."""
     place = bench()
     planted = [s for s in sites_seen(model, *inputs, **compile_options) if place.backend.supports(s.workload) is None]
-    plant_sites(place, planted, source=source, environment=environment)
+    plant_sites(place, planted, source=source, environment=environment, timing=timing)
     assert planted, "the model has no region that the backend supports"
     return planted
 
@@ -95,6 +96,7 @@ def plant_sites(
     *,
     source: Callable[[KernelSource], KernelSource] = lambda s: s,
     environment: dict[str, str] | None = None,
+    timing: Timing = TIMING,
 ) -> None:
     """Store a winner for each of the regions."""
     for site in sites:
@@ -106,7 +108,7 @@ def plant_sites(
             binding=site.binding,
             source=seed,
             tunables=seed.defaults(),
-            timing=TIMING,
+            timing=timing,
             environment={**place.environment, **(environment or {})},
             created="2025-01-01T00:00:00+00:00",
         )

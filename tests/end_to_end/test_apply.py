@@ -234,6 +234,22 @@ class Strict(CppBackend):
         return [Refusal(line=1, reason="no", hint="none")]
 
 
+def reading_a_clock(seed: KernelSource) -> KernelSource:
+    """As a newer version may write kernels: with a builtin that this version's screen does not know."""
+    return replace(seed, text=seed.text + "\nstatic inline long now() { return __builtin_ia32_rdtsc(); }\n")
+
+
+def test_a_refused_kernel_does_not_hide_the_others() -> None:
+    """A store that two versions share: the other's faster kernel is passed by, and nothing is searched again."""
+    model, x = Norm().eval(), torch.randn(6, 64)
+    with torch.no_grad():
+        (site,) = planting.plant(model, x)
+        faster = replace(planting.TIMING, kernel_us=5.0, speedup=4.0, low=3.9, high=4.1)
+        planting.plant(model, x, source=reading_a_clock, timing=faster)
+        (report,) = deciding.decide([site], planting.bench(mode="apply")).reports
+    assert ("HIT", planting.TIMING.speedup) == (report.outcome, report.speedup)
+
+
 def test_what_this_machine_built_is_not_screened_at_each_start() -> None:
     """A stored source that the screen refuses is no hit; one with a built file passed before that was built."""
     model, x = Norm().eval(), torch.randn(6, 64)
