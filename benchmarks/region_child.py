@@ -10,7 +10,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -91,7 +91,7 @@ def measured(case: Case, job: Job) -> dict[str, Any]:
         "noise": taken.ratio("inductor", AGAIN).to_json(),
         "blocks": len(taken.blocks),
         "budget_s": job["budget_s"],
-        "adopted": sum(r["outcome"] in ("HIT", "TUNED") for r in said["regions"]),
+        "adopted": timed_adopted(case, said["regions"]),
         "roofline_us": roofline_us and round(roofline_us, 2),
         "roofline_share": roofline_us and round(roofline_us / ours_us, 3),
         **said,
@@ -105,6 +105,14 @@ def _samples(taken: Measured, name: str) -> dict[str, Any]:
         "spread": round(samples.spread, 4),
         "samples_us": [round(1e6 * s, 2) for s in samples.seconds],
     }
+
+
+def timed_adopted(case: Case, regions: Sequence[Mapping[str, Any]]) -> int:
+    """How many regions of what is timed got a kernel; a forward pass that only makes ready is not timed."""
+    counted = {r["workload"] for r in regions}
+    if case.mode == "backward":
+        counted = {f.workload.digest for f in regions_of(case).found if f.role.startswith("backward") and f.workload}
+    return sum(r["outcome"] in ("HIT", "TUNED") and r["workload"] in counted for r in regions)
 
 
 def _roofline_us(case: Case, backend: Backend, threads: int) -> float | None:

@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import region_calls, region_cases  # noqa: E402
 from benchmarks.region_cases import Case, Mode, Problem  # noqa: E402
+from benchmarks.region_child import timed_adopted  # noqa: E402
+from benchmarks.region_survey import regions_of  # noqa: E402
 from benchmarks.region_timing import Plan, measure  # noqa: E402
 
 
@@ -91,3 +93,14 @@ def test_the_ratio_of_two_variants_is_that_of_their_times_with_equal_samples() -
 def test_a_slow_case_is_measured_in_at_least_5_blocks_of_3() -> None:
     """Fewer would leave the bootstrap nothing to draw from."""
     assert (5, 3) == (Plan(limit_s=1.0).fitted(10.0).blocks, Plan(limit_s=1.0).fitted(10.0).rounds)
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("both", 2), ("backward", 1)])
+def test_a_kernel_of_a_pass_that_is_not_timed_is_none_adopted(mode: Mode, expected: int) -> None:
+    """Of a backward pass alone: the forward one only makes ready, and its kernel is not what a ratio of 0.97 is about."""
+    case, _ = small(mode)
+    compiled = [f for f in regions_of(case).found if f.workload is not None and not f.part]
+    assert ["forward", "backward"] == [f.role for f in compiled]
+    adopted = [{"workload": f.workload.digest, "outcome": "TUNED"} for f in compiled if f.workload is not None]
+    assert expected == timed_adopted(case, adopted)
+    assert 0 == timed_adopted(case, [{**region, "outcome": "BASELINE"} for region in adopted])
