@@ -8,7 +8,8 @@ Rewrites that reorder roundings, each within the error that eager itself makes:
 - erf(x/c) and tanh(x/c) are erf(x*(1/c)): one more rounding of the argument, that is one ulp, and both functions have
   condition number <= 1.
 - In `flatten_products`, a chain of k products with a number in it is reordered: any order has a relative error of at
-  most k-1 half ulps, so two orders differ by at most k-1 ulps (away from overflow and underflow).
+  most k-1 half ulps, so two orders differ by at most k-1 ulps (away from underflow). The order chosen overflows only where
+  the product itself does: of two tensors, or of powers of one, with a number up to 1 first and a larger one last.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from accelopt_compile.views import Call, Rule
 
 MUL = "aten.mul.Tensor"
 ADD = "aten.add.Tensor"
+SMALLEST = 1e-30
+"""Numbers whose product is smaller than this, or larger than its reciprocal, stay apart: it may be no float32."""
 
 
 def add(b: Builder, x: Any, y: Any, spec: Spec) -> Out:
@@ -158,9 +161,11 @@ def shrink_constants(b: Builder, args: Sequence[Any], spec: Spec) -> list[Any]:
 
 
 def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
-    """Normal form of chains of products with a number in them: tensors sorted by structure, then one number.
+    """Normal form of chains of products with a number in them: the tensors sorted by structure, the number where it makes
+    nothing overflow that was finite (0.5 * x * (1 + tanh) at 2e38).
 
-    Only chains in float32 or float64, of one shape, whose inner products are used once are touched. Bottom-up, one pass.
+    Only chains in float32 or float64, of one shape, of at most two different tensors, whose inner products are used once
+    are touched. Bottom-up, one pass.
     """
     uses = Counter(out for term in reachable(outputs) for out in outs_of(term))
     uses.update(outputs)
@@ -197,7 +202,14 @@ def _rebuilt(b: Builder, parts: list[Any], term: Term, moved: Callable[[Out], Ou
         return None
     if spec.dtype not in (torch.float32, torch.float64) or any(t.spec != spec for t in tensors) or not tensors:
         return None
+    if len(tensors) > 2 and len(set(tensors)) > 1:
+        return None
+    number = math.prod(numbers)
+    if not SMALLEST <= abs(number) <= 1 / SMALLEST:
+        return None
     product, *rest = sorted(tensors, key=colour)
+    if abs(number) <= 1:
+        product = mul(b, product, number, spec)
     for factor in rest:
         product = mul(b, product, factor, spec)
-    return mul(b, product, math.prod(numbers), spec)
+    return product if abs(number) <= 1 else mul(b, product, number, spec)

@@ -171,6 +171,45 @@ def test_ways_to_write_one_idea_share_a_digest(idea: str) -> None:
     assert 1 == len({digest(f, X, W) for f in SAME[idea]})
 
 
+@pytest.mark.parametrize("idea", ["silu", "tanh gelu", "erf gelu", "softmax", "views and copies"])
+def test_no_order_of_factors_overflows_where_the_graph_does_not(idea: str) -> None:
+    """`0.5 * x * (1 + tanh)` is x at 2e38; twice as much is no float32."""
+    x = torch.tensor([1e38, 2e38, 3.3e38, -3.3e38]).repeat(32).reshape(2, 64)
+    w = torch.full((64,), 0.5)
+    for spelling in SAME[idea]:
+        shaped = x.reshape(1, 2, 64).expand(4, 2, 64).repeat(1, 64, 1)
+        one = only(graph_of(spelling, shaped, w))
+        given = (shaped, w)
+        (got,) = reference(one.workload)(*(given[i] for i in one.input_order), *one.binding.values())
+        expected = spelling(shaped, w)
+        finite = expected.isfinite()
+        torch.testing.assert_close(expected[finite], got[finite])
+
+
+@pytest.mark.parametrize(("number", "place"), [(0.5, 0), (4.0, 1)])
+def test_the_number_of_a_product_stands_where_nothing_overflows_by_it(number: float, place: int) -> None:
+    """One up to 1 comes first, a larger one last."""
+    workload = only(graph_of(lambda x, w: number * x * (x + w), X, W)).workload
+    products = [node.args for node in workload.nodes if node.op == "aten.mul.Tensor"]
+    assert [place] == [index for index, args in enumerate(products) if number in args]
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda x, w: (x * (x + w)) * 0.5 * (x - w),
+        lambda x, w: x * 1e30 * 1e30 * (x + w),
+        lambda x, w: x * 1e-30 * 1e-30 * (x + w),
+    ],
+    ids=["three tensors", "large numbers", "small numbers"],
+)
+def test_a_product_that_could_overflow_in_another_order_is_left_as_it_is(product: Callable[..., Any]) -> None:
+    """Of three tensors any two may; numbers of which the product is none."""
+    signed = only(graph_of(product, X, W))
+    sums = 2 if "sub" in signed.workload.to_text() else 1
+    assert 3 + sums == len(signed.workload.nodes)
+
+
 def test_parameters_and_arguments_share_a_digest() -> None:
     """It does not matter where a tensor comes from."""
 
