@@ -48,6 +48,7 @@ def ls(
     if outcome not in (None, *OUTCOMES):
         raise InvalidOption(f"--outcome {outcome!r} does not exist; it is one of: {', '.join(OUTCOMES)}")
     store = open_store()
+    nothing = next(store.walk(), None) is None  # asked first: what is damaged is not listed once it was read
     found = [(i, r) for i, r in store.iter_records() if target in (None, r.target) and outcome in (None, r.outcome)]
     found.sort(key=lambda item: (OUTCOMES.index(item[1].outcome), -(item[1].timing.speedup if item[1].timing else 0.0)))
     out.result([{"id": i, **record_line(r), "operators": operators(store.workload(r.workload))} for i, r in found])
@@ -58,7 +59,7 @@ def ls(
         time = timing_text(timing) if timing else "-"
         names = operators(store.workload(record.workload))
         rows.append([record_id[:12], result, time, record.target, binding_text(record.binding), record.workload[:12], names])
-    if not rows and next(store.walk(), None) is None:
+    if nothing:
         out.line(empty(store), level=0)
     elif rows:
         out.table(["id", "result", "kernel", "target", "measured at", "workload", "operators"], rows)

@@ -143,9 +143,11 @@ def export(
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     check_format(format_)
     store = open_store()
+    known = next(store.walk(), None) is not None
     records = _records(store, ids or ())
     if not records:
-        raise UsageError(f"there is no kernel to export; {empty(store)}")
+        why = "`accelopt cache ls` shows what is there: baselines, or records that cannot be read" if known else empty(store)
+        raise UsageError(f"there is no kernel to export; {why}")
     written = write(records, store=store, backends=backends(), out=out_dir)
     out.result({"out": str(out_dir), "records": [asdict(one) for one in written]})
     for one in written:

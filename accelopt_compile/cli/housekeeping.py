@@ -84,7 +84,7 @@ def rm(
 
 
 def gc(
-    max_bytes: Annotated[int, typer.Option(help="Shrink the store below this size.")] = 5 << 30,
+    max_bytes: Annotated[int, typer.Option(min=0, help="Shrink the store below this size.")] = 5 << 30,
     older_than_days: Annotated[float | None, typer.Option(help="Also drop what was not used for so many days.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: YesOption = False,
@@ -100,8 +100,11 @@ def gc(
     from dataclasses import asdict
 
     from accelopt_cache.prune import collect
+    from accelopt_compile.errors import InvalidOption
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
+    if older_than_days is not None and not older_than_days >= 0:  # click's own limit lets NaN pass
+        raise InvalidOption(f"--older-than-days {older_than_days:g}: accepted: a number of days >= 0")
     store = open_store(readonly=False)
     if not dry_run:
         confirm(f"Remove what is old or over the limit from {store.files.root.named}?", yes=yes)

@@ -28,7 +28,8 @@ typedef int (*threads_fn)(void);
 
 static data_ptr_fn read_data_ptr;
 static threads_fn omp_max_threads; /* the OpenMP runtime that torch.set_num_threads steers; NULL: ask Python each time */
-static PyObject *tensor_type, *parameter_type, *get_num_threads, *out_name, *nbytes_name;
+static threads_fn omp_limit, omp_dynamic, omp_inside;
+static PyObject *tensor_type, *parameter_type, *get_num_threads, *out_name, *nbytes_name, *dispatch_name, *tensor_dispatch;
 static int in_forked_child; /* an OpenMP pool does not survive fork: a child that used it would hang */
 static __thread char thread_ready;
 
@@ -44,19 +45,39 @@ typedef struct {
     unsigned long long calls, fallbacks;
 } Kernel;
 
+/* No more threads than OpenMP surely gives (OMP_THREAD_LIMIT, OMP_DYNAMIC, inside a team): a kernel may share its work out by the
+ * number it is told, and what a missing thread should have written stays unwritten. */
+static int64_t whole_team(int64_t wanted) {
+    if (!omp_limit || !omp_dynamic || !omp_inside || wanted <= 1) return wanted;
+    if (omp_dynamic() || omp_inside()) return 1;
+    return wanted < omp_limit() ? wanted : omp_limit();
+}
+
 /* Threads for this call, or -1 with an exception. torch sets the count per thread on first use, so ask torch once. */
 static int64_t thread_count(void) {
     if (in_forked_child) return 1;
-    if (thread_ready && omp_max_threads) return omp_max_threads();
+    if (thread_ready && omp_max_threads) return whole_team(omp_max_threads());
     PyObject *answer = PyObject_CallNoArgs(get_num_threads);
     if (!answer) return -1;
     int64_t count = PyLong_AsLongLong(answer);
     Py_DECREF(answer);
     thread_ready = 1;
-    return count;
+    return whole_team(count);
 }
 
-static int plain_tensor(PyObject *o) { return (PyObject *)Py_TYPE(o) == tensor_type || (PyObject *)Py_TYPE(o) == parameter_type; }
+/* A subclass that leaves __torch_dispatch__ alone holds its elements as any tensor does; another may hold none at all. */
+static int plain_subclass(PyObject *type) {
+    if (!PyType_IsSubtype((PyTypeObject *)type, (PyTypeObject *)tensor_type)) return 0;
+    PyObject *dispatch = PyObject_GetAttr(type, dispatch_name);
+    if (!dispatch) PyErr_Clear();
+    Py_XDECREF(dispatch);
+    return dispatch && dispatch == tensor_dispatch;
+}
+
+static int plain_tensor(PyObject *o) {
+    PyObject *type = (PyObject *)Py_TYPE(o);
+    return type == tensor_type || type == parameter_type || plain_subclass(type);
+}
 
 /* 1: pointers and sizes are read; 0: the fallback must run; -1: exception. */
 static int read_arguments(Kernel *self, PyObject *const *args, void **tensors, int64_t *sizes) {
@@ -278,8 +299,13 @@ static PyObject *configure(PyObject *module, PyObject *args) {
     Py_INCREF(tensor_type);
     Py_INCREF(parameter_type);
     Py_INCREF(get_num_threads);
+    tensor_dispatch = PyObject_GetAttr(tensor_type, dispatch_name);
+    if (!tensor_dispatch) return NULL;
     read_data_ptr = (data_ptr_fn)(uintptr_t)address;
     omp_max_threads = (threads_fn)dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    omp_limit = (threads_fn)dlsym(RTLD_DEFAULT, "omp_get_thread_limit");
+    omp_dynamic = (threads_fn)dlsym(RTLD_DEFAULT, "omp_get_dynamic");
+    omp_inside = (threads_fn)dlsym(RTLD_DEFAULT, "omp_in_parallel");
     Py_RETURN_NONE;
 }
 
@@ -298,6 +324,7 @@ PyMODINIT_FUNC PyInit_accelopt_launcher(void) {
     if (PyType_Ready(&kernel_type) < 0) return NULL;
     out_name = PyUnicode_InternFromString("out");
     nbytes_name = PyUnicode_InternFromString("nbytes");
+    dispatch_name = PyUnicode_InternFromString("__torch_dispatch__");
     PyObject *module = PyModule_Create(&module_definition);
     if (!module || !out_name || !nbytes_name) return NULL;
     pthread_atfork(NULL, NULL, after_fork);

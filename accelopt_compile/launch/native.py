@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.machinery
 import importlib.util
 import logging
@@ -103,10 +104,18 @@ _parent = os.getpid()
 
 
 def thread_count() -> int:
-    """Threads that a kernel may use now: torch's number, or 1 in a forked child (an OpenMP pool does not survive fork)."""
+    """Threads that a kernel may use now: torch's number, or 1 in a forked child (an OpenMP pool does not survive fork).
+    No more than OpenMP surely gives, as a kernel may share its work out by the number it is told."""
     import torch
 
-    return 1 if os.getpid() != _parent else torch.get_num_threads()
+    if os.getpid() != _parent:
+        return 1
+    openmp = ctypes.CDLL(None)
+    if not hasattr(openmp, "omp_get_thread_limit"):
+        return torch.get_num_threads()
+    if openmp.omp_get_dynamic() or openmp.omp_in_parallel():
+        return 1
+    return min(torch.get_num_threads(), int(openmp.omp_get_thread_limit()))
 
 
 def c_function(path: str, symbol: str = "accelopt_kernel") -> tuple[int, Any]:
@@ -168,17 +177,19 @@ def native_module(directory: Path) -> ModuleType | None:
 
 
 def _built(directory: Path) -> Path:
+    """The launcher's file, made here unless it lies there whole: loading half of one ends the process (SIGBUS)."""
     text = SOURCE.read_text()
     digest = sha256_text("\n".join([text, sysconfig.get_config_var("SOABI") or sys.version, sysconfig.get_platform()]))[:24]
-    final = directory / f"launcher-{digest}" / "accelopt_launcher.so"
-    if final.exists():
-        return final
+    place = directory / f"launcher-{digest}"
+    whole = [found for found in sorted(place.glob("*.so")) if found.stem == _sha256(found)]
+    if whole:
+        return whole[0]
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise OSError("no C compiler (cc, gcc or clang) on PATH")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=final.parent) as scratch:
-        built = Path(scratch) / final.name
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place) as scratch:
+        built = Path(scratch) / "accelopt_launcher.so"
         command = [compiler, "-O2", "-fPIC", "-shared", f"-I{sysconfig.get_paths()['include']}", str(SOURCE), "-o", str(built)]
         for parallel in (["-fopenmp"], []):  # without OpenMP `many` runs its instances one after another
             done = subprocess.run([*command, *parallel], capture_output=True, text=True, timeout=60)
@@ -186,8 +197,13 @@ def _built(directory: Path) -> Path:
                 break
         if done.returncode:
             raise OSError(f"{' '.join(command)} failed: {done.stderr.strip()[:400]}")
+        final = place / f"{_sha256(built)}.so"
         os.replace(built, final)
     return final
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _load(path: Path) -> ModuleType:

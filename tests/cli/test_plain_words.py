@@ -201,3 +201,25 @@ def test_ctrl_c_promises_only_what_a_command_keeps() -> None:
     """A search goes on where it was; anything else starts again."""
     assert "goes on from there" in interrupted(["prewarm", "a:b"]) and "goes on from there" in interrupted(["demo"])
     assert "starts again" in interrupted(["cache", "ls"]) and "starts again" in interrupted([])
+
+
+def test_a_store_of_which_nothing_can_be_read_is_not_called_empty(
+    ids: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It lists nothing, and says where to look."""
+    for path in (p for p in (tmp_path / "store/v1/records").rglob("*") if p.is_file()):
+        path.write_bytes(path.read_bytes()[:60])
+    assert 0 == run(["cache", "ls"])
+    said = capsys.readouterr().out
+    assert "no record can be read; `accelopt cache verify` says what is damaged" in said
+    assert "it fills when" not in said
+
+
+@pytest.mark.parametrize(("option", "value"), [("--max-bytes", "-5"), ("--older-than-days", "-1"), ("--older-than-days", "nan")])
+def test_gc_refuses_a_limit_that_is_none(
+    ids: dict[str, str], capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    """An error that names it, before anything is looked at."""
+    assert 2 == run(["cache", "gc", "--dry-run", option, value])
+    said = capsys.readouterr().err
+    assert option in said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -104,6 +106,35 @@ def test_follows_torch_threads(kind: str, tmp_path: Path) -> None:
 
 
 @KINDS
+@pytest.mark.parametrize(("setting", "expected"), [("OMP_THREAD_LIMIT=2", 2), ("OMP_DYNAMIC=true", 1)])
+def test_no_more_threads_than_openmp_gives(kind: str, setting: str, expected: int, tmp_path: Path) -> None:
+    """A kernel that shares its work out by the number it is told would leave some of it undone."""
+    program = """
+import sys; sys.path[:0] = {path!r}
+import torch; from pathlib import Path; from test_native import THREADS, make
+torch.set_num_threads(4)
+kernel, out = make({kind!r}, THREADS, Path({place!r}), inputs=1, symbols=0), torch.zeros(1)
+for _ in range(2):
+    kernel(out, out=out); print(int(out.item()))
+"""
+    text = program.format(path=[str(Path(__file__).parent), *sys.path], kind=kind, place=str(tmp_path))
+    environment = {**os.environ, **dict([setting.split("=")])}
+    done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+    assert [expected, expected] == [int(line) for line in done.stdout.split()]
+
+
+def test_a_damaged_launcher_is_made_anew(tmp_path: Path) -> None:
+    """Loading half of a library ends the process."""
+    made = native._built(tmp_path)
+    whole = made.read_bytes()
+    made.write_bytes(whole[: len(whole) // 2])
+    again = native._built(tmp_path)
+    assert whole[:64] == again.read_bytes()[:64]
+    assert again == native._built(tmp_path)
+    assert native._load(again).Kernel
+
+
+@KINDS
 def test_forked_child_uses_one_thread(kind: str, tmp_path: Path) -> None:
     """An OpenMP pool does not survive fork, so a kernel in a forked child gets one thread."""
     kernel = make(kind, THREADS, tmp_path, inputs=1, symbols=0)
@@ -116,16 +147,29 @@ def test_forked_child_uses_one_thread(kind: str, tmp_path: Path) -> None:
     assert 1 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_tensor_subclasses_take_the_fallback(tmp_path: Path) -> None:
-    """The C launcher reads pointers of plain tensors only; anything else is answered by the fallback."""
+class Named(torch.Tensor):
+    """As torchvision's images are."""
 
-    class Wrapped(torch.Tensor):
-        pass
 
+class NamedParameter(torch.nn.Parameter):
+    """As some libraries' weights are."""
+
+
+class Dispatching(torch.Tensor):
+    """One that says for itself what operators do."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Named, 0), (NamedParameter, 0), (Dispatching, 1)])
+def test_subclasses_that_hold_elements_are_tensors(kind: type[torch.Tensor], expected: int, tmp_path: Path) -> None:
+    """The C launcher reads no pointer of one with a dispatch of its own, which may hold none: the fallback answers."""
     kernel = make("native", THREADS, tmp_path, inputs=1, symbols=0)
     out = torch.zeros(1)
-    kernel(torch.ones(1).as_subclass(Wrapped), out=out)
-    assert (-1.0, 1) == (out.item(), kernel.fallbacks)
+    kernel(torch.ones(1).as_subclass(kind), out=out)
+    assert (1 - expected, expected) == (out.item() > 0, kernel.fallbacks)
 
 
 def test_exception_in_the_fallback_is_raised(tmp_path: Path) -> None:
