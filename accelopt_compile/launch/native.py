@@ -181,7 +181,7 @@ def _built(directory: Path) -> Path:
     text = SOURCE.read_text()
     digest = sha256_text("\n".join([text, sysconfig.get_config_var("SOABI") or sys.version, sysconfig.get_platform()]))[:24]
     place = directory / f"launcher-{digest}"
-    whole = [found for found in sorted(place.glob("*.so")) if found.stem == _sha256(found)]
+    whole = [found for found in sorted(place.glob("*.so")) if found.is_file() and found.stem == _sha256(found)]
     if whole:
         return whole[0]
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc") or shutil.which("clang")
@@ -198,6 +198,8 @@ def _built(directory: Path) -> Path:
         if done.returncode:
             raise OSError(f"{' '.join(command)} failed: {done.stderr.strip()[:400]}")
         final = place / f"{_sha256(built)}.so"
+        if final.is_dir() and not final.is_symlink():
+            shutil.rmtree(final)
         os.replace(built, final)
     return final
 

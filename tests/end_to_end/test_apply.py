@@ -205,6 +205,16 @@ def test_a_region_behind_a_convolution_and_a_view_gets_declared_strides() -> Non
     assert 0 == calls()[1] < calls()[0]
 
 
+def test_a_missing_compiler_is_said_with_its_remedy_once() -> None:
+    """Inductor, which needs one too, says so of itself."""
+    program = "from accelopt_compile.choosing import chosen; from accelopt_compile.config import settings_from; "
+    program += "chosen(settings_from({'backend': 'cpp'}), 'cpu')"
+    environment = {**{k: v for k, v in os.environ.items() if k not in ("CXX", "PATH")}, "PATH": "/nowhere"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert "no C++20 compiler with OpenMP" in done.stderr
+    assert 1 == done.stderr.splitlines()[-1].count("install g++ 11 or newer")
+
+
 def test_what_is_compiled_to_be_saved_has_no_kernel() -> None:
     """The process that loads it never heard of us, and adopted none: Inductor alone compiles it."""
     model, x = Norm().eval(), torch.randn(6, 64)

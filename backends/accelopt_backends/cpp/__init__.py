@@ -33,7 +33,7 @@ class CppBackend(Generated):
         try:
             chain = toolchain.find()
         except ToolchainMissing as missing:
-            return Missing(why=str(missing), how=toolchain.INSTALL_HINT)
+            return Missing(why=str(missing).removesuffix(f"; {toolchain.INSTALL_HINT}"), how=toolchain.INSTALL_HINT)
         return Ready(target=chain.target, environment={"compiler": chain.version, "march": " ".join(chain.march)})
 
     def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:

@@ -45,7 +45,7 @@ class TritonBackend(Generated):
             environment = toolchain.environment()
             target = self.target
         except ToolchainMissing as missing:
-            return Missing(why=str(missing), how=toolchain.INSTALL_HINT)
+            return Missing(why=str(missing).removesuffix(f"; {toolchain.INSTALL_HINT}"), how=toolchain.INSTALL_HINT)
         except ValueError as unknown:
             return Missing(why=str(unknown), how="name one of these targets")
         if device.present() is None:
