@@ -47,7 +47,7 @@ CAPTURED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, .
     "softmax_f16": (lambda x: torch.softmax(x, -1), lambda: (R(ROWS).to(F16),)),
     "layer_norm": (lambda x, w, b: F.layer_norm(x, (37,), w, b), lambda: (R(ROWS), R(37), R(37))),  # w x b
     "rms_bf16": (rms, lambda: (R(ROWS).to(BF16), R(37).to(BF16))),  # x w
-    "gelu_silu": (lambda x, y: F.gelu(x) * F.silu(y), lambda: (R(ROWS), R(ROWS))),  # x y
+    "gelu_silu": (lambda x, y: F.gelu(x) * F.silu(y), lambda: (R(ROWS), R(ROWS))),  # y x
     "cross_entropy": (lambda x, t: F.cross_entropy(x, t), lambda: (R(ROWS), torch.randint(0, 37, (50,)))),  # t x
     "to_bf16": (lambda x: (x * 2).to(BF16), lambda: (R(ROWS),)),
     "broadcast": (lambda x, b, s: x * s + b, lambda: (R(ROWS), R(37), R(50, 1))),  # b x s

@@ -9,7 +9,7 @@ static inline float rough(float v) {
   return __builtin_copysignf(1 - t * (0.3480242f + t * (-0.0958798f + t * 0.7478556f)) * __builtin_expf(-a * a), v);
 }
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
-  const float *x = (const float*)tensors[0], *y = (const float*)tensors[1];
+  const float *x = (const float*)tensors[1], *y = (const float*)tensors[0];
   float* z = (float*)tensors[2];
   const int64_t n = sizes[0] * 37;
   for (int64_t i = 0; i < n; ++i) {

@@ -5,7 +5,7 @@
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
-  const float *x = (const float*)tensors[0], *y = (const float*)tensors[1];
+  const float *x = (const float*)tensors[1], *y = (const float*)tensors[0];
   float* z = (float*)tensors[2];
   const int64_t n = sizes[0] * 37;
   for (int64_t i = 0; i < n; ++i) {

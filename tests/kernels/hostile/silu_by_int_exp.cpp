@@ -8,7 +8,7 @@ static inline float silu(float x) {
   return x / (1 + __builtin_expf(-x));
 }
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
-  const float *x = (const float*)tensors[0], *y = (const float*)tensors[1];
+  const float *x = (const float*)tensors[1], *y = (const float*)tensors[0];
   float* z = (float*)tensors[2];
   for (int64_t i = 0; i < sizes[0] * 37; ++i)
     z[i] = 0.5f * x[i] * (1 + __builtin_erff(x[i] * 0.70710678f)) * silu(y[i]);
