@@ -15,7 +15,7 @@ BENCHES ?= $(wildcard benchmarks/bench_*.py)
 .PHONY: demo test check bench bytecode format clean
 .DEFAULT_GOAL := demo
 
-demo: $(INSTALLED) bytecode
+demo: bytecode
 	$(BIN)/accelopt demo $(DEMO_ARGS)
 
 test: $(INSTALLED)
@@ -26,7 +26,7 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(INSTALLED) bytecode
+bench: bytecode
 	@status=0; for script in $(BENCHES); do echo "== $$script"; $(BIN)/python -m benchmarks.$$(basename $$script .py) $(BENCH_ARGS) || status=1; done; exit $$status
 
 # As pip does for what it installs, which an editable install leaves to the first import: where PYTHONDONTWRITEBYTECODE is

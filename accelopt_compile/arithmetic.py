@@ -208,8 +208,6 @@ def _rebuilt(b: Builder, parts: list[Any], term: Term, moved: Callable[[Out], Ou
     if not SMALLEST <= abs(number) <= 1 / SMALLEST:
         return None
     product, *rest = sorted(tensors, key=colour)
-    if abs(number) <= 1:
-        product = mul(b, product, number, spec)
-    for factor in rest:
+    for factor in [number, *rest] if abs(number) <= 1 else [*rest, number]:
         product = mul(b, product, factor, spec)
-    return product if abs(number) <= 1 else mul(b, product, number, spec)
+    return product

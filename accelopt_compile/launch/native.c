@@ -50,7 +50,8 @@ typedef struct {
 static int64_t whole_team(int64_t wanted) {
     if (!omp_limit || !omp_dynamic || !omp_inside || wanted <= 1) return wanted;
     if (omp_dynamic() || omp_inside()) return 1;
-    return wanted < omp_limit() ? wanted : omp_limit();
+    int64_t limit = omp_limit();
+    return wanted < limit ? wanted : limit;
 }
 
 /* Threads for this call, or -1 with an exception. torch sets the count per thread on first use, so ask torch once. */

@@ -101,6 +101,8 @@ class DeviceLauncher(PythonLauncher):
 
 
 _parent = os.getpid()
+_process = ctypes.CDLL(None)
+"""Every library that is loaded for all to see, OpenMP's among them once torch is there."""
 
 
 def thread_count() -> int:
@@ -110,12 +112,11 @@ def thread_count() -> int:
 
     if os.getpid() != _parent:
         return 1
-    openmp = ctypes.CDLL(None)
-    if not hasattr(openmp, "omp_get_thread_limit"):
+    if not hasattr(_process, "omp_get_thread_limit"):
         return torch.get_num_threads()
-    if openmp.omp_get_dynamic() or openmp.omp_in_parallel():
+    if _process.omp_get_dynamic() or _process.omp_in_parallel():
         return 1
-    return min(torch.get_num_threads(), int(openmp.omp_get_thread_limit()))
+    return min(torch.get_num_threads(), int(_process.omp_get_thread_limit()))
 
 
 def c_function(path: str, symbol: str = "accelopt_kernel") -> tuple[int, Any]:
