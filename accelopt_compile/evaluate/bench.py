@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -41,13 +42,14 @@ class Bench:
         kernel: Any,
         threads: int,
         seed: int,
+        launcher: ModuleType | None = None,
         device: Device | None = None,
     ) -> None:
         torch.set_num_threads(threads)
         if device is None:
             keep_freed_memory()
         self._workload, self._binding, self._baselines = workload, dict(binding), baselines
-        self._kernel, self._threads = kernel, threads
+        self._kernel, self._threads, self._launcher = kernel, threads, launcher
         self._random = random.Random(seed)
         self._arena = Buffers(workload, binding, memory=memory, apart=True)
         self._given = [guarded.tensor for guarded in self._arena.inputs]
@@ -189,8 +191,8 @@ class Bench:
         inputs = self._last_inputs = self._fresh()
         if side == "kernel":
             self._timed = inputs
-            place = () if self._device is None else (self._device.empty,)
-            return allocating_call(self._kernel, self._workload, self._binding, inputs, self._threads, *place)
+            empty = None if self._device is None else self._device.empty
+            return allocating_call(self._kernel, self._workload, self._binding, inputs, self._threads, self._launcher, empty)
         compiled = self._baselines.inductor() if side == "inductor" else None
         if compiled is not None:
             return lambda: compiled(list(inputs))

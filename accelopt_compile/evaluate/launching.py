@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ _empty: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_empty_s
 
 
 def _on_host(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """As an output is when the launcher calls a kernel."""
+    """As an output is when the launcher without C calls a kernel."""
     made = _empty(shape, strides, dtype)
     huge_pages.ask(made)
     return made
@@ -30,6 +32,7 @@ def allocating_call(
     binding: Binding,
     inputs: Sequence[torch.Tensor],
     threads: int,
+    launcher: ModuleType | None = None,
     empty: Callable[..., torch.Tensor] | None = None,
 ) -> Callable[[], Any]:
     """A call that allocates the outputs and runs `kernel` into them; it gives the outputs back.
@@ -37,46 +40,54 @@ def allocating_call(
     `empty` allocates on a device, from shape, strides and dtype. Outputs that lie over inputs are these inputs: they hold
     other values after each call.
 
-    A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called straight through it
-    with arrays made here once: 1 to 2 us a call, where production needs 0.2. Others are called as they are.
+    A kernel with a `function` (ctypes, of the native calling rule: tensors, sizes, threads) is called by the compiled
+    `launcher`, as a program calls it, with torch's number of threads: 0.2 us a call. Through ctypes it was 1 to 2, which hid
+    what a norm of one row gains. Without a launcher a program calls kernels as slowly as `_plain_call`.
     """
     sizes = [binding[name] for name in workload.symbols]
     shapes = [
         (workload.bound_shape(s, binding), workload.bound_strides(s, binding), DTYPES[s.dtype]) for s in workload.output_specs
     ]
-    if empty is None:
-        large = any(math.prod(shape) * dtype.itemsize >= huge_pages.LEAST_BYTES for shape, _, dtype in shapes)
-        empty = _on_host if large else _empty
+    large = any(math.prod(shape) * dtype.itemsize >= huge_pages.LEAST_BYTES for shape, _, dtype in shapes)
     over = dict(workload.aliases)
     given = [inputs[over[k]] if k in over else None for k in range(len(shapes))]
+    function = getattr(kernel, "function", None)
+    if function is not None and launcher is not None:
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        launched = launcher.Kernel(address, len(inputs), len(sizes), len(shapes), large, _declined, kernel)
+        return _launched_call(functools.partial(launched, *inputs, *sizes), shapes, given)
+    allocates = empty or (_on_host if large else _empty)
 
     def allocate() -> list[torch.Tensor]:
-        return [empty(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
+        return [allocates(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
 
-    function = getattr(kernel, "function", None)
-    if function is None:
-        return _plain_call(kernel, allocate, inputs, sizes, threads)
-    slots, values, arguments = _native_arguments(inputs, len(shapes), sizes, threads)
-    at = len(inputs)
-    if len(shapes) == 1 and not over:
-        (shape,) = shapes
+    return _plain_call(kernel, allocate, inputs, sizes, threads)
 
-        def call_one(_keep: Any = (slots, values, inputs)) -> list[torch.Tensor]:
-            output = empty(*shape)
-            slots[at] = output.data_ptr()
-            function(*arguments)
+
+def _launched_call(
+    launch: Callable[..., None], shapes: Sequence[tuple[Any, ...]], given: Sequence[torch.Tensor | None]
+) -> Callable[[], list[torch.Tensor]]:
+    """`launch` takes the outputs; those that are not `given` are made at each call."""
+    if len(shapes) == 1 and given[0] is None:
+        ((shape, strides, dtype),) = shapes
+
+        def call_one() -> list[torch.Tensor]:
+            output = _empty(shape, strides, dtype)
+            launch(output)
             return [output]
 
         return call_one
 
-    def call_many(_keep: Any = (slots, values, inputs)) -> list[torch.Tensor]:
-        outputs = allocate()
-        for k, output in enumerate(outputs, at):
-            slots[k] = output.data_ptr()
-        function(*arguments)
+    def call_many() -> list[torch.Tensor]:
+        outputs = [_empty(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
+        launch(*outputs)
         return outputs
 
     return call_many
+
+
+def _declined(*_: Any) -> None:
+    raise RuntimeError("the kernel declined a call of the sizes that it was verified for")
 
 
 def _plain_call(
@@ -90,12 +101,3 @@ def _plain_call(
         return outputs
 
     return call_plain
-
-
-def _native_arguments(
-    inputs: Sequence[torch.Tensor], outputs: int, sizes: list[int], threads: int
-) -> tuple[Any, Any, tuple[int, int, int]]:
-    """The arrays of tensors and of sizes, and the arguments that hold their addresses. Outputs have no address yet."""
-    slots = (ctypes.c_void_p * (len(inputs) + outputs))(*(x.data_ptr() for x in inputs))
-    values = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
-    return slots, values, (ctypes.addressof(slots), ctypes.addressof(values), threads)

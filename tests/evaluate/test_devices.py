@@ -110,7 +110,7 @@ def asked(device: Copies, folder: Path) -> tuple[dict[str, object], torch.Tensor
     workload, backend = softmax_workload(4), ReferenceBackend()
     built = backend.build(backend.seed(workload), {}, str(folder))
     arena = Arena(1 << 20)
-    runner = Runner(arena.descriptor, None, {}, device)
+    runner = Runner(arena.descriptor, None, {}, device=device)
     memory = torch.frombuffer(mmap.mmap(arena.descriptor, os.fstat(arena.descriptor).st_size), dtype=torch.uint8)
     buffers = Buffers(workload, {"s0": 10}, memory=memory)
     buffers.fill([torch.full((10, 4), 3.0)], 0)

@@ -32,6 +32,7 @@ WRONG: dict[str, tuple[KernelSource, Stage]] = {
         Stage.NUMERICS,
     ),
     "right until it is timed": (sample(after="static int n; if (n++ > 60) y[3] = 0.5f;"), Stage.CHEAT),
+    "declines once it is timed": (sample(after="static int n; if (n++ > 60) return 3;"), Stage.RUN),
     "declines": (sample(before="return 3;"), Stage.RUN),
     "never ends": (sample(before="for (volatile int i = 0; i < 1; i = 0) {}"), Stage.TIMEOUT),
     "segmentation fault": (sample(before="*(volatile int*)8 = 1;"), Stage.RUN),

@@ -49,7 +49,7 @@ def serve_runner(channel: Channel, request: Mapping[str, Any], arena: int) -> No
         before_files=open_device,
     )
     torch.set_grad_enabled(False)  # in all of this process
-    serve(channel, Runner(arena, baselines[0] if baselines else None, walls, device).answer)
+    serve(channel, Runner(arena, baselines[0] if baselines else None, walls, device=device).answer)
 
 
 def compiled(about: Mapping[str, Any], device: Device | None) -> Baselines:

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from accelopt_backends.registry import backend_at
@@ -53,10 +54,12 @@ def enter(request: Mapping[str, Any], descriptors: list[int], baselines: Any = N
             import torch
 
             from accelopt_compile.evaluate.sandbox.runner import Runner
+            from accelopt_compile.launch.native import native_module
 
+            launcher = native_module(Path(request["environment"]["TORCHINDUCTOR_CACHE_DIR"]) / "launcher")
             walls = raise_walls("runner", limits, readable=request["readable"], writable=())
             torch.set_grad_enabled(False)  # in all of this process
-            serve(Channel(channel), Runner(arena[0], baselines, walls).answer)
+            serve(Channel(channel), Runner(arena[0], baselines, walls, launcher=launcher).answer)
         case "tracer":
             from accelopt_compile.evaluate.sandbox import tracer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 from accelopt_backends.registry import backend_at
@@ -21,13 +22,20 @@ STOPPED = 70
 
 class Runner:
     """Holds at most one kernel. `baselines` are those that were compiled before this process was forked, or before its walls
-    rose, if any. With a `device` the used part of the arena is copied there for each call, and back after it, so that whoever
-    judges finds in the arena what the kernel left on the device, canaries and all."""
+    rose, if any; `launcher` is the compiled one, to call the kernel as a program does. With a `device` the used part of the
+    arena is copied there for each call, and back after it, so that whoever judges finds in the arena what the kernel left on the
+    device, canaries and all."""
 
     def __init__(
-        self, descriptor: int, baselines: Baselines | None, walls: Mapping[str, str], device: Device | None = None
+        self,
+        descriptor: int,
+        baselines: Baselines | None,
+        walls: Mapping[str, str],
+        *,
+        launcher: ModuleType | None = None,
+        device: Device | None = None,
     ) -> None:
-        self._memory, self._device = mapped(descriptor), device
+        self._memory, self._device, self._launcher = mapped(descriptor), device, launcher
         self._baselines, self._walls = baselines, walls
         self._kernel: Any = None
         self._bench: Bench | None = None
@@ -108,6 +116,7 @@ class Runner:
                 kernel=self._kernel,
                 threads=message["threads"],
                 seed=message["seed"],
+                launcher=self._launcher,
                 device=self._device,
             )
         return self._bench
