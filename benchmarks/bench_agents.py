@@ -49,7 +49,9 @@ BASE = SearchSettings(rounds=16, patience=0, hopeless_after=0, stop_at_roofline=
 ARMS: Mapping[str, SearchSettings] = {
     "beam": BASE,
     # One round with every plan on the seed: what is left of the loop is repeated sampling.
-    "sampling": replace(BASE, rounds=1, beam_width=1, plans_per_candidate=CANDIDATES, tuning_trials=0, lessons_per_round=0),
+    "sampling": replace(
+        BASE, rounds=1, beam_width=1, plans_per_candidate=CANDIDATES, tuning_trials=0, polish_trials=0, lessons_per_round=0
+    ),
     "no_memory": replace(BASE, lessons_per_round=0, memory_capacity=0),
     "no_fixer": replace(BASE, fix_attempts=0),
     "builtin": BASE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Accepted, Candidate, Experience, KernelSource, Plan, Rejected, Stage, Verdict
@@ -12,7 +12,7 @@ from accelopt_compile.search.recorded import RecordedProposer, Thought
 from accelopt_compile.search.selection import Group, relative, speed, within_noise
 from accelopt_compile.search.task import SearchTask, Tried
 from accelopt_compile.search.trials import BudgetSpent, Duplicate, Kernel, Trials, trial_key
-from accelopt_compile.search.tuning import Measured, Tunables, tune
+from accelopt_compile.search.tuning import Measured, Tunables, polish, tune
 from accelopt_compile.wording import times_text
 
 TUNE_WITHIN = 0.85
@@ -142,9 +142,41 @@ class Expander:
         if text in tuned or len(source.tunables) == 0 or speed(candidate) < TUNE_WITHIN * speed(best):
             return
         tuned.add(text)
+        numbers = self._free(candidate)
+        tune(
+            numbers,
+            Measured(tunables=candidate.tunables, speed=speed(candidate)),
+            measure=self._measuring(candidate, expansions),
+            valid=lambda tunables: task.backend.valid(source, tunables),
+            priors=known_tunables(task, experiences, numbers),
+            trials=task.settings.tuning_trials,
+            rng=self._proposer.call(f"tune/{text}").rng,
+        )
+
+    def polish(self, candidate: Candidate, expansions: list[Expansion]) -> None:
+        """Search around the numbers of the search's best kernel, step by step."""
+        polish(
+            self._free(candidate),
+            Measured(tunables=candidate.tunables, speed=speed(candidate)),
+            measure=self._measuring(candidate, expansions),
+            valid=lambda tunables: self._task.backend.valid(candidate.source, tunables),
+            known=[c.tunables for c in self._candidates if c.source.digest == candidate.source.digest],
+            trials=self._task.settings.polish_trials,
+        )
+
+    def _free(self, candidate: Candidate) -> KernelSource:
+        """The source with those tunables that can make a difference here; the others stay what they are."""
+        source, task = candidate.source, self._task
         idle = task.backend.thread_tunables if task.threads == 1 else ()
         kept = {name: (candidate.tunables[name],) for name in idle if name in source.tunables}
-        numbers = replace(source, tunables={**source.tunables, **kept})
+        return replace(source, tunables={**source.tunables, **kept})
+
+    def _measuring(
+        self, candidate: Candidate, expansions: list[Expansion]
+    ) -> Callable[[Sequence[Tunables]], Iterator[float | None]]:
+        """What gives the speeds of other numbers of a kernel, None for a rejected one. They join the expansion that the kernel
+        came from."""
+        source = candidate.source
         expansion = next((e for e in expansions if any(child.id == candidate.id for child in e.children)), None)
         if expansion is None:
             expansion = Expansion(parent=candidate, plan=Plan(text="Tune the numbers, keep the structure."))
@@ -155,15 +187,7 @@ class Expander:
                 accepted = self._accept(expansion, source, tunables, verdict) if isinstance(verdict, Accepted) else None
                 yield None if accepted is None else speed(accepted)
 
-        tune(
-            numbers,
-            Measured(tunables=candidate.tunables, speed=speed(candidate)),
-            measure=measure,
-            valid=lambda tunables: task.backend.valid(source, tunables),
-            priors=known_tunables(task, experiences, numbers),
-            trials=task.settings.tuning_trials,
-            rng=self._proposer.call(f"tune/{text}").rng,
-        )
+        return measure
 
     def _accept(self, expansion: Expansion, source: KernelSource, tunables: Mapping[str, int], verdict: Accepted) -> Candidate:
         candidate = Candidate(

@@ -62,6 +62,7 @@ def search(
         reason = run.open() if resume is None else run.stop()
         while reason is None:
             reason = run.round() or run.stop()
+        run.polish()
         return run.close(reason)
     except KeyboardInterrupt as interrupt:
         raise SearchInterrupted(run.result(_INTERRUPTED, winner=run.winner)) from interrupt

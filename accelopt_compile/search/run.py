@@ -5,6 +5,7 @@ Read from top to bottom; loop.py puts the steps together.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from collections.abc import Callable
@@ -152,6 +153,17 @@ class Run:
             flat_rounds=self.flat_rounds,
             spent=self.trials.spent,
         )
+
+    def polish(self) -> None:
+        """Descend from the best kernel's numbers, where half of the time is left: other regions want theirs."""
+        worth = self.settings.polish_trials and self.candidates and speed(self._best()) >= self.settings.hopeless_below
+        if not worth or self.budget.remaining_s < self._used_s or self._stop_at_once() is not None:
+            return
+        expansions: list[Expansion] = []
+        with contextlib.suppress(BudgetSpent):
+            self._expander().polish(self._best(), expansions)
+        self._learn("polish", expansions)
+        self._save()
 
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""

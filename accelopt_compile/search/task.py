@@ -37,6 +37,8 @@ class SearchSettings:
     """Configurations of earlier winners evaluated with the seed, the most promising one before it."""
     tuning_trials: int = 8
     """Evaluations spent on the tunables of one structure that made the beam."""
+    polish_trials: int = 12
+    """Evaluations at most around the numbers of the best kernel, once nothing else is left to try."""
     stop_at_roofline: float | None = 0.95
     """Share of the roofline at which the search is done; None never stops for it."""
     patience: int = 3
@@ -78,6 +80,7 @@ _PRESETS: Mapping[str, SearchSettings] = {
         use_prior=False,
         warm_starts=0,
         tuning_trials=0,
+        polish_trials=0,
         stop_at_roofline=None,
         patience=0,
         hopeless_after=0,

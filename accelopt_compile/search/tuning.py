@@ -1,4 +1,4 @@
-"""Numbers by classical search: successive halving over the tunables of one structure.
+"""Numbers by classical search: successive halving over the tunables of one structure, and descent from the best of them.
 
 An evaluation has one cheap form, so it is not the effort that is halved but the field: a first rung spread over the
 space, then rungs half as wide around the better half of what was measured, until the trials are used up.
@@ -67,6 +67,46 @@ def tune(
         around = [near for best in field for near in neighbours(source, best.tunables) if valid(near) and _key(near) not in asked]
         rung = _chosen(around, width, rng)
     return max(field, key=lambda m: m.speed)
+
+
+def polish(
+    source: KernelSource,
+    start: Measured,
+    *,
+    measure: Callable[[Sequence[Tunables]], Iterable[float | None]],
+    valid: Callable[[Tunables], bool],
+    known: Sequence[Mapping[str, int]],
+    trials: int,
+) -> Measured:
+    """The best tunables found by descent from a measured combination, with at most `trials` measurements: every single step
+    from it, the steps that helped all together, and so on from what was best, until nothing is faster. What is `known` was
+    measured before.
+
+    A few draws of a space of hundreds leave a number that costs a fifth: AHEAD helped, and the PREFETCH that was drawn with it
+    stayed (softmax of 1024 x 1024, 1.70x instead of 2.11x)."""
+    best, asked = start, {_key(tunables) for tunables in (start.tunables, *known)}
+    while trials > 0:
+        steps = [near for near in neighbours(source, best.tunables) if valid(near) and _key(near) not in asked][:trials]
+        asked.update(map(_key, steps))
+        found = [Measured(tunables=t, speed=s) for t, s in zip(steps, measure(steps), strict=True) if s is not None]
+        helped = sorted((m for m in found if m.speed > best.speed * _WORTH_GOING_ON), key=lambda m: m.speed)
+        trials -= len(steps)
+        if not helped:
+            break
+        together = together_of(best.tunables, [m.tunables for m in helped])
+        best = helped[-1]
+        if trials > 0 and len(helped) > 1 and valid(together) and _key(together) not in asked:
+            asked.add(_key(together))
+            trials -= 1
+            (speed,) = measure([together])
+            best = best if speed is None or speed <= best.speed else Measured(tunables=together, speed=speed)
+    return best
+
+
+def together_of(start: Mapping[str, int], steps: Sequence[Mapping[str, int]]) -> Tunables:
+    """All steps from `start` in one; of two of one tunable, the later."""
+    changed = {name: value for step in steps for name, value in step.items() if value != start[name]}
+    return {**start, **changed}
 
 
 def first_rung(

@@ -45,7 +45,9 @@ def test_only_the_seed_is_left_and_every_rejection_says_why(tmp_path: Path) -> N
     kernel = kernel_task("softmax_bf16")
     backend, log = CppBackend(), MemoryLog()
     ready = backend.probe()
-    settings = SearchSettings(rounds=3, attempts_per_plan=4, fix_attempts=1, tuning_trials=0, patience=0, hopeless_after=0)
+    settings = SearchSettings(
+        rounds=3, attempts_per_plan=4, fix_attempts=1, tuning_trials=0, polish_trials=0, patience=0, hopeless_after=0
+    )
     assert isinstance(ready, Ready)
     task = SearchTask(
         workload=kernel.workload,

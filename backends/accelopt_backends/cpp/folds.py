@@ -158,20 +158,23 @@ class Folds:
     def partials(self) -> list[str]:
         out = []
         for acc in self.nest.accumulations:
-            size = f"n * ({self.kept_size(acc).c()})" if any(acc.dims) else "n * 8"
-            kind = self.partial_type(acc)
             init = INIT[acc.data[0], acc.lane]
-            out.append(f"  Scratch<{kind}> part{acc.id}_({size}); {kind}* const part{acc.id} = part{acc.id}_.data;")
+            size = f"n * ({self.partial_size(acc)})"
             out.append(f"  for (int64_t i = 0; i < {size}; ++i) part{acc.id}[i] = {init};")
         return out
 
-    def kept_arrays(self) -> list[str]:
+    def partial_size(self, acc: Val) -> str:
+        """Elements of one slice's partial results."""
+        return self.kept_size(acc).c() if any(acc.dims) else "8"
+
+    def partial_arrays(self) -> list[tuple[str, str, str]]:
+        return [(self.partial_type(a), f"part{a.id}", f"most * ({self.partial_size(a)})") for a in self.nest.accumulations]
+
+    def kept_arrays(self) -> list[tuple[str, str, str]]:
         out = []
         for val in [*self.nest.reductions, *self.nest.accumulations]:
             if val in self.exports and (any(val.dims) or val in self.nest.reductions):
-                kind = SCALAR_STORED[val.lane]
-                size = self.kept_size(val).c()
-                out.append(f"Scratch<{kind}> kept{val.id}_({size}); {kind}* const kept{val.id} = kept{val.id}_.data;")
+                out.append((SCALAR_STORED[val.lane], f"kept{val.id}", self.kept_size(val).c()))
         return out
 
     def results(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accelopt_backends.cpp.emit import NestWriter
+from accelopt_backends.cpp.lines import Key
 from accelopt_backends.cpp.nest_text import NestText
 from accelopt_backends.loops.affine import ONE, Affine, Mono
 from accelopt_backends.loops.pull import flattened
@@ -12,18 +13,62 @@ from accelopt_backends.loops.pull import flattened
 ON_STACK = 4096
 """Floats of a row's buffer at most that lie on the stack."""
 
+Array = tuple[str, str, str]
+"""(type of an element, name, how many)."""
+
 
 def join(texts: Sequence[NestText], *, together: bool) -> list[str]:
-    """The lines of all nests. `together`: what is computed with a row's results follows that row, which the caches still hold."""
+    """The lines of all nests. `together`: what is computed with a row's results follows that row, which the caches still hold.
+
+    All memory is asked for before anything is written: outputs may lie over inputs, and a kernel that declines has to leave
+    them as they were."""
     lines: list[str] = []
+    arrays: list[Array] = []
     at = 0
     while at < len(texts):
         text, following = texts[at], texts[at + 1] if at + 1 < len(texts) else None
         inside = _rows_inside(following, text) if together and following is not None else []
         elements = _product(following.w, [*following.w.par, *following.w.row]) if inside and following is not None else None
+        arrays += _arrays(text)
         lines += _frame(text, inside, elements)
         at += 2 if inside else 1
-    return lines
+    return [*declared(arrays), *lines]
+
+
+def declared(arrays: Sequence[Array]) -> list[str]:
+    """Statements that make the arrays, or decline the call."""
+    if not arrays:
+        return []
+    most = ["const int64_t most = threads > 1 ? threads : 1;  // slices"] if any("most" in size for _, _, size in arrays) else []
+    made = [f"Scratch<{kind}> {name}_({size}); {kind}* const {name} = {name}_.data;" for kind, name, size in arrays]
+    return [*most, *made, f"if (!({' && '.join(f'{name}_.raw' for _, name, _ in arrays)})) return 1;"]
+
+
+def _arrays(text: NestText) -> list[Array]:
+    """The memory of a nest: results that later nests read, partial results of the slices, rows that are kept."""
+    w = text.w
+    rows = [("float", _shared(w, key), f"most * ({_room(w)})") for key in _buffered(w) if not _on_stack(w)]
+    return [*text.folds.kept_arrays(), *text.folds.partial_arrays(), *rows]
+
+
+def _buffered(w: NestWriter) -> list[Key]:
+    return sorted(w.shape.buffered, key=lambda k: (k[0], str(k[1])))
+
+
+def _shared(w: NestWriter, key: Key) -> str:
+    """The rows of all slices."""
+    return f"rows{w.number + 1}_{w.buffer(key)}"
+
+
+def _room(w: NestWriter) -> str:
+    """Elements of a kept row, and of what lies between two: slices share no cache line."""
+    return f"{_product(w, w.row).c()} + VEC + 16"
+
+
+def _on_stack(w: NestWriter) -> bool:
+    """Whether the compiler may keep a row in registers."""
+    length = _product(w, w.row)
+    return not length.symbols and length.coef <= ON_STACK
 
 
 def _frame(text: NestText, inside: Sequence[str] = (), elements: Mono | None = None) -> list[str]:
@@ -35,19 +80,17 @@ def _frame(text: NestText, inside: Sequence[str] = (), elements: Mono | None = N
     out += ["  " + line for line in _items(text, count, length, elements)]
     out += text.folds.partials()
     out.append("  parallel(n, items, [&](int64_t begin, int64_t end, int64_t slice) {")
-    for key in sorted(w.shape.buffered, key=lambda k: (k[0], str(k[1]))):
-        name = w.buffer(key)
-        if not length.symbols and length.coef <= ON_STACK:
-            out.append(f"    alignas(64) float {name}[{length.coef} + VEC];")  # which the compiler may keep in registers
+    for key in _buffered(w):
+        if _on_stack(w):
+            out.append(f"    alignas(64) float {w.buffer(key)}[{length.coef} + VEC];")
         else:
-            out.append(f"    Scratch<float> {name}_({length.c()} + VEC); float* const {name} = {name}_.data;")
+            out.append(f"    float* const {w.buffer(key)} = {_shared(w, key)} + slice * ({_room(w)});")
     out.append("    for (int64_t r = begin; r < end; ++r) {")
     out += ["      " + line for line in [*_decode(text), *w.lines["row"], *inside]]
     out += ["    }", "  });"]
     out += ["  " + line for line in text.folds.combine()]
     out.append("}")
-    hoisted = [*text.folds.kept_arrays(), *text.folds.results()]
-    return hoisted + out
+    return text.folds.results() + out
 
 
 def _items(text: NestText, count: Mono, length: Mono, elements: Mono | None) -> list[str]:

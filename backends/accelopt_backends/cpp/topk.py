@@ -6,11 +6,12 @@ Scaling and conversion before the selection keep or turn the order, so they are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 from accelopt_backends.cpp.expressions import STORED, prelude
+from accelopt_backends.cpp.frame import Array, declared
 from accelopt_backends.cpp.topk_problem import NotATopK, Problem, find
 from accelopt_compile.records import KernelSource, Workload
 
@@ -106,6 +107,13 @@ def _names(problem: Problem, structure: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_ARRAYS: Sequence[Array] = (
+    ("uint64_t", "kept", "most * kept_room"),
+    ("uint64_t", "spare", "most * spare_room"),
+    ("float", "bests", "shared ? rows * blocks : bounded ? most * own_room : 1"),
+)
+
+
 def _entry(workload: Workload, problem: Problem) -> str:
     """The entry point: rows over threads; few long rows have their blocks shared between threads first."""
     lines = ['extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {']
@@ -127,8 +135,8 @@ def _entry(workload: Workload, problem: Problem) -> str:
         *(f"    {line}" for line in _decode(problem)),
         "    return x;",
         "  };",
-        "  Scratch<float> bests_(shared ? rows * blocks : 1);",
-        "  float* const bests = bests_.data;",
+        "  const int64_t kept_room = ROOM + VEC, spare_room = K + (bounded ? blocks : 0) + VEC, own_room = blocks + VEC;",
+        *(f"  {line}" for line in declared(_ARRAYS)),
         "  if (shared) {",
         "    const int64_t items = rows * blocks;",
         "    parallel(slices(threads, items, 1 + GRAIN / BLOCK), items, [&](int64_t begin, int64_t end, int64_t) {",
@@ -139,14 +147,13 @@ def _entry(workload: Workload, problem: Problem) -> str:
         "      }",
         "    });",
         "  }",
-        "  parallel(slices(threads, rows, 1 + GRAIN / (1 + length)), rows, [&](int64_t begin, int64_t end, int64_t) {",
-        "    Scratch<uint64_t> kept_(ROOM + VEC), spare_(K + (bounded ? blocks : 0) + VEC);",
-        "    Scratch<float> own_(bounded && !shared ? blocks : 1);",
+        "  parallel(slices(threads, rows, 1 + GRAIN / (1 + length)), rows, [&](int64_t begin, int64_t end, int64_t slice) {",
+        "    uint64_t* const kept_here = kept + slice * kept_room;",
         "    for (int64_t r = begin; r < end; ++r) {",
         "      const T* const x = row(r);",
-        "      float* const best = shared ? bests + r * blocks : own_.data;",
+        "      float* const best = bests + (shared ? r * blocks : slice * own_room);",
         "      if (BY_BLOCKS && bounded && !shared) block_bests(x, 0, blocks, best);",
-        "      best_of_row(x, length, bounded ? best : nullptr, blocks, kept_.data, spare_.data);",
+        "      best_of_row(x, length, bounded ? best : nullptr, blocks, kept_here, spare + slice * spare_room);",
         "      for (int64_t i = 0; i < K; ++i) {",
         *(f"        {line}" for line in _stores(problem)),
         "      }",
@@ -173,10 +180,10 @@ def _decode(problem: Problem) -> list[str]:
 def _stores(problem: Problem) -> list[str]:
     lines = []
     if any(not o.indices for o in problem.outputs):
-        lines.append("const float v0 = better(value(kept_.data[i]));")
+        lines.append("const float v0 = better(value(kept_here[i]));")
     for number, output in enumerate(problem.outputs):
         if output.indices:
-            lines.append(f"put_one(out{number} + r * K + i, place(kept_.data[i]));")
+            lines.append(f"put_one(out{number} + r * K + i, place(kept_here[i]));")
             continue
         name = "v0"
         for step, text in enumerate(output.steps, 1):
