@@ -21,7 +21,7 @@ from accelopt_compile.search.memory import Memory, placed, proven_configurations
 from accelopt_compile.search.proposer import Proposer
 from accelopt_compile.search.selection import BELIEVED, Group, elitist_beam, paper_beam, speed, teaching_pairs
 from accelopt_compile.search.state import SearchState, experience_json
-from accelopt_compile.search.stopping import decide, no_winner, stop_reason, wins
+from accelopt_compile.search.stopping import decide, no_winner, stop_reason, time_again, wins
 from accelopt_compile.search.task import SearchResult, SearchTask, Tried, search_name
 from accelopt_compile.search.trials import BudgetSpent, Evaluator, Trials
 from accelopt_compile.search.turns import Turns
@@ -167,6 +167,7 @@ class Run:
 
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""
+        time_again(self.candidates, self.settings, self.trials)
         lesson, spent = None, reason == self.trials.spent
         if self.candidates:
             seed, best = self.candidates[0], self._best()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from accelopt_compile.records import Candidate, Plan
+from accelopt_compile.records import Accepted, Candidate, Plan
 from accelopt_compile.search.proposer import TeachingPair
 
 HELPED = 1.04
@@ -19,6 +19,11 @@ HURT = 1.15
 BELIEVED = 8.0
 """A factor between parent and child beyond which a quick timing met a neighbour, not an idea: two threads that wait for each
 other while a core is taken made a tunable "99.55x faster"."""
+
+
+NEAR = 0.9
+"""Kernels of this share of the fastest one's speed, or more, are timed again before one of them is chosen: of many timings the
+highest is the luckiest (a layer norm: 1.22x when it was chosen, 1.03x in full, and another had 1.71x)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,28 @@ def fastest_texts(candidates: Iterable[Candidate], count: int) -> tuple[Candidat
     for candidate in sorted(candidates, key=lambda c: (-speed(c), c.id)):
         by_text.setdefault(candidate.source.digest, candidate)
     return tuple(by_text.values())[:count]
+
+
+def contenders(candidates: Iterable[Candidate], count: int) -> tuple[Candidate, ...]:
+    """The `count` fastest kernels, several tunings of a text among them, as far as they are `NEAR` the fastest; none where
+    that one is alone."""
+    ranked = sorted(candidates, key=lambda c: (-speed(c), c.id))
+    near = [c for c in ranked[:count] if speed(c) >= NEAR * speed(ranked[0])]
+    return tuple(near) if len(near) > 1 else ()
+
+
+def pooled(candidate: Candidate, again: Accepted) -> Candidate:
+    """The candidate with what two timings say together."""
+    first, second = candidate.verdict.timing, again.timing
+    timing = replace(
+        second,
+        kernel_us=math.sqrt(first.kernel_us * second.kernel_us),
+        speedup=math.sqrt(first.speedup * second.speedup),
+        low=math.sqrt(first.low * second.low),
+        high=math.sqrt(first.high * second.high),
+        blocks=first.blocks + second.blocks,
+    )
+    return replace(candidate, verdict=replace(candidate.verdict, timing=timing))
 
 
 def paper_beam(parents: Sequence[Candidate], groups: Sequence[Group], width: int) -> tuple[Candidate, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from accelopt_compile.records import Accepted, Candidate, Rejected
-from accelopt_compile.search.selection import fastest_texts, speed
+from accelopt_compile.search.selection import contenders, fastest_texts, pooled, speed
 from accelopt_compile.search.task import SearchSettings
-from accelopt_compile.search.trials import Duplicate, Trials
+from accelopt_compile.search.trials import BudgetSpent, Duplicate, Trials
 from accelopt_compile.wording import is_or_are, plural
 
 _NO_CHANCE = 0.97
@@ -60,6 +61,16 @@ class Final:
     winner: Candidate | None
     because: str = ""
     proven: tuple[Candidate, ...] = ()
+
+
+def time_again(candidates: list[Candidate], settings: SearchSettings, trials: Trials) -> None:
+    """Time the fastest kernels once more, as far as the budget goes; each then counts with both timings."""
+    near = contenders(candidates, settings.timed_again)
+    verdicts = trials.again([(c.source, c.tunables) for c in near])
+    with contextlib.suppress(BudgetSpent):
+        for candidate, verdict in zip(near, verdicts, strict=True):
+            if isinstance(verdict, Accepted):
+                candidates[candidate.id] = pooled(candidate, verdict)
 
 
 def decide(

@@ -39,6 +39,8 @@ class SearchSettings:
     """Evaluations spent on the tunables of one structure that made the beam."""
     polish_trials: int = 12
     """Evaluations at most around the numbers of the best kernel, once nothing else is left to try."""
+    timed_again: int = 4
+    """Kernels at most, near the fastest, that are timed once more before the final evaluation."""
     stop_at_roofline: float | None = 0.95
     """Share of the roofline at which the search is done; None never stops for it."""
     patience: int = 3
@@ -81,6 +83,7 @@ _PRESETS: Mapping[str, SearchSettings] = {
         warm_starts=0,
         tuning_trials=0,
         polish_trials=0,
+        timed_again=0,
         stop_at_roofline=None,
         patience=0,
         hopeless_after=0,

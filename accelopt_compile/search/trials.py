@@ -41,6 +41,9 @@ _CPP_TOKEN = re.compile(
 )
 """Comments, and what may look as if one began in it. One pass from left to right, as the compiler reads."""
 
+Pass = Literal["quick", "again", "full"]
+"""What an evaluation is in a search: `again` is a second quick one."""
+
 Kernel = tuple[KernelSource, Mapping[str, int]]
 """A source with the tunables it is built with."""
 
@@ -114,13 +117,17 @@ class Trials:
         """The verdict on a kernel that had none yet. Raises BudgetSpent; a full evaluation always may run."""
         return next(self._run_together([(source, tunables)], effort))
 
+    def again(self, kernels: Sequence[Kernel]) -> Iterator[Verdict | Duplicate]:
+        """A second quick evaluation of kernels that had one. Raises BudgetSpent."""
+        yield from self._run_together(kernels, "again")
+
     def run_each(self, kernels: Sequence[Kernel]) -> Iterator[Verdict | Duplicate]:
         """`run` for several kernels, in their order; the evaluator builds some of them together. Raises BudgetSpent
         when asked for a verdict that the budget has no room for."""
         for start in range(0, len(kernels), _TOGETHER):
             yield from self._run_together(kernels[start : start + _TOGETHER], "quick")
 
-    def _run_together(self, kernels: Sequence[Kernel], effort: Effort) -> Iterator[Verdict | Duplicate]:
+    def _run_together(self, kernels: Sequence[Kernel], effort: Pass) -> Iterator[Verdict | Duplicate]:
         keys = [trial_key(source, tunables, effort) for source, tunables in kernels]
         fresh: dict[str, Kernel] = {}
         for key, kernel in zip(keys, kernels, strict=True):
@@ -135,7 +142,7 @@ class Trials:
             verdict, seconds = self._replayed(key) or next(verdicts)
             yield self._counted(key, verdict, seconds, effort)
 
-    def _counted(self, key: str, verdict: Verdict, seconds: float, effort: Effort) -> Verdict | Duplicate:
+    def _counted(self, key: str, verdict: Verdict, seconds: float, effort: Pass) -> Verdict | Duplicate:
         self._known.add(key)
         self.evaluated += 1
         # The first evaluation waits for the baseline's compilation, so it says nothing about the next ones.
@@ -154,10 +161,10 @@ class Trials:
         self._budget.carry(seconds=float(event["seconds"]), candidates=1)
         return verdict_from(event["verdict"]), float(event["seconds"])
 
-    def _evaluate(self, fresh: Mapping[str, Kernel], effort: Effort) -> Iterator[tuple[Verdict, float]]:
-        verdicts = self._evaluator.evaluate_each(list(fresh.values()), effort=effort)
+    def _evaluate(self, fresh: Mapping[str, Kernel], effort: Pass) -> Iterator[tuple[Verdict, float]]:
+        verdicts = self._evaluator.evaluate_each(list(fresh.values()), effort="full" if effort == "full" else "quick")
         for key, (source, tunables) in fresh.items():
-            if effort == "quick" and self.spent is not None:
+            if effort != "full" and self.spent is not None:
                 raise BudgetSpent
             started = self._clock()
             verdict = next(verdicts)
@@ -180,7 +187,7 @@ class Trials:
         return seen
 
 
-def trial_key(source: KernelSource, tunables: Mapping[str, int], effort: Effort = "quick") -> str:
+def trial_key(source: KernelSource, tunables: Mapping[str, int], effort: Pass = "quick") -> str:
     """Equal for kernels that differ only in comments and white space."""
     return f"{effort}:{sha256_text(normalised(source) + canonical_json(dict(tunables)))[:32]}"
 

@@ -92,7 +92,7 @@ def test_a_search_ends_with_the_steps_around_its_best_kernel() -> None:
         after = World(number=number, settings=quick).run()
         assert before.best is not None
         assert after.best is not None
-        assert before.evaluated < after.evaluated <= before.evaluated + quick.polish_trials + 1
+        assert before.evaluated < after.evaluated <= before.evaluated + quick.polish_trials
         gains.append(after.best.verdict.timing.speedup / before.best.verdict.timing.speedup)
     assert min(gains) >= 0.99
     assert max(gains) > 1.03
@@ -101,7 +101,7 @@ def test_a_search_ends_with_the_steps_around_its_best_kernel() -> None:
 
 def test_no_descent_where_less_than_half_of_the_time_is_left() -> None:
     """Other regions of the graph want theirs."""
-    quick = SearchSettings.preset("quick")
+    quick = replace(SearchSettings.preset("quick"), timed_again=0)
     enough, used = World(settings=quick, seconds=1000), World(settings=replace(quick, polish_trials=0), seconds=1000)
     seconds = used.run().seconds
     assert enough.run().seconds > seconds

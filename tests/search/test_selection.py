@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from accelopt_compile.records import Candidate, Plan
-from accelopt_compile.search.selection import Group, elitist_beam, paper_beam, teaching_pairs
+from accelopt_compile.search.selection import Group, contenders, elitist_beam, paper_beam, pooled, speed, teaching_pairs
 from tests.search.worlds import candidate
 
 PLAN = Plan(text="a step")
@@ -78,3 +80,27 @@ def test_a_pair_that_cannot_be_true_teaches_nothing() -> None:
     groups = [Group(parent=slow, plan=Plan(text="tune"), children=(fast,))]
     assert 1 == len(teaching_pairs(groups, 8))
     assert () == teaching_pairs(groups, 8, believed=8.0)
+
+
+def test_kernels_near_the_fastest_are_timed_again_unless_it_is_alone() -> None:
+    """Tunings of one text among them; none where nothing is near."""
+    kernels = [
+        candidate(0, 1.0),
+        candidate(1, 2.0, text="a"),
+        candidate(2, 1.95, text="a"),
+        candidate(3, 1.85),
+        candidate(4, 1.7),
+    ]
+    assert [1, 2, 3] == [c.id for c in contenders(kernels, 4)]
+    assert [1, 2] == [c.id for c in contenders(kernels, 2)]
+    assert () == contenders([kernels[0], kernels[1]], 4)
+    assert () == contenders(kernels, 0)
+
+
+def test_two_timings_count_alike() -> None:
+    """The geometric mean of what they say, and the blocks of both."""
+    again = candidate(1, 0.5).verdict
+    both = pooled(candidate(1, 2.0), again)
+    assert 1.0 == speed(both)
+    assert 10 == both.verdict.timing.blocks
+    assert pytest.approx(100.0) == both.verdict.timing.kernel_us
