@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 
 from accelopt_compile.evaluate.timing import FULL, QUICK, LocalRig, Protocol, bootstrap, decide, measure, noise, repeats
 from accelopt_compile.records import Timing
@@ -137,3 +138,23 @@ def test_what_is_level_with_eager_says_so() -> None:
     assert 2.2 == timed(1.0, 0.96, inductor_us=220).over_inductor
     assert not timed(1.2, 1.1, inductor_us=220).level_with_eager
     assert not timed(1.0, 0.96, eager_us=220).level_with_eager
+
+
+def test_no_sample_pays_for_memory_that_nobody_had_touched() -> None:
+    """A side's first three results in a block may each lie elsewhere, on pages that are made by touching them."""
+    world = World(0)
+
+    def fresh() -> Callable[[], None]:
+        steady = world.maker(10_000)()  # type: ignore[operator]
+        touched = iter([9000, 9000, 9000])
+
+        def call() -> None:
+            world.now += 1000 * next(touched, 0)
+            steady()
+
+        return call
+
+    rig = LocalRig(fresh, world.maker(10_000), world.clock)  # type: ignore[arg-type]
+    paired = measure(rig, QUICK, contended=False, generator=random.Random(3))
+    assert paired.high < 1.01
+    assert paired.low > 0.99
