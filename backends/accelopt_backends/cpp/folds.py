@@ -32,6 +32,10 @@ COMBINE = {
 FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
 
 
+MOST_SLICES = "(threads > 1 ? threads : 1)"
+"""How many slices of work there are at most, whatever the items."""
+
+
 class Folds:
     """The reductions and accumulations of one nest, through its writer. `exports` are the results that later nests read."""
 
@@ -168,7 +172,9 @@ class Folds:
         return self.kept_size(acc).c() if any(acc.dims) else "8"
 
     def partial_arrays(self) -> list[tuple[str, str, str]]:
-        return [(self.partial_type(a), f"part{a.id}", f"most * ({self.partial_size(a)})") for a in self.nest.accumulations]
+        return [
+            (self.partial_type(a), f"part{a.id}", f"{MOST_SLICES} * ({self.partial_size(a)})") for a in self.nest.accumulations
+        ]
 
     def kept_arrays(self) -> list[tuple[str, str, str]]:
         out = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from accelopt_backends.cpp.emit import NestWriter
+from accelopt_backends.cpp.folds import MOST_SLICES
 from accelopt_backends.cpp.lines import Key
 from accelopt_backends.cpp.nest_text import NestText
 from accelopt_backends.loops.affine import ONE, Affine, Mono
@@ -39,15 +40,16 @@ def declared(arrays: Sequence[Array]) -> list[str]:
     """Statements that make the arrays, or decline the call."""
     if not arrays:
         return []
-    most = ["const int64_t most = threads > 1 ? threads : 1;  // slices"] if any("most" in size for _, _, size in arrays) else []
     made = [f"Scratch<{kind}> {name}_({size}); {kind}* const {name} = {name}_.data;" for kind, name, size in arrays]
-    return [*most, *made, f"if (!({' && '.join(f'{name}_.raw' for _, name, _ in arrays)})) return 1;"]
+    return [*made, f"if (!({' && '.join(f'{name}_.raw' for _, name, _ in arrays)})) return 1;"]
 
 
 def _arrays(text: NestText) -> list[Array]:
     """The memory of a nest: results that later nests read, partial results of the slices, rows that are kept."""
     w = text.w
-    rows = [("float", _shared(w, key), f"most * ({_room(w)})") for key in _buffered(w) if not _on_stack(w)]
+    # As many as `_items` makes slices at most: with 8 threads two rows of 80 MB asked for 640 MB.
+    most = MOST_SLICES if w.shape.tile or text.blocked else f"slices(threads, {_product(w, w.par).c()}, 1)"
+    rows = [("float", _shared(w, key), f"{most} * ({_room(w)})") for key in _buffered(w) if not _on_stack(w)]
     return [*text.folds.kept_arrays(), *text.folds.partial_arrays(), *rows]
 
 

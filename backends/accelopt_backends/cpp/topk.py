@@ -135,6 +135,7 @@ def _entry(workload: Workload, problem: Problem) -> str:
         *(f"    {line}" for line in _decode(problem)),
         "    return x;",
         "  };",
+        "  const int64_t most = slices(threads, rows, 1);",
         "  const int64_t kept_room = ROOM + VEC, spare_room = K + (bounded ? blocks : 0) + VEC, own_room = blocks + VEC;",
         *(f"  {line}" for line in declared(_ARRAYS)),
         "  if (shared) {",
