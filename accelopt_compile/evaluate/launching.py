@@ -52,38 +52,33 @@ def allocating_call(
     over = dict(workload.aliases)
     given = [inputs[over[k]] if k in over else None for k in range(len(shapes))]
     function = getattr(kernel, "function", None)
-    if function is not None and launcher is not None:
-        address = ctypes.cast(function, ctypes.c_void_p).value
-        launched = launcher.Kernel(address, len(inputs), len(sizes), len(shapes), large, _declined, kernel)
-        return _launched_call(functools.partial(launched, *inputs, *sizes), shapes, given)
-    allocates = empty or (_on_host if large else _empty)
+    by_hand = function is None or launcher is None  # the launcher asks for huge pages itself
+    allocates = empty or (_on_host if large and by_hand else _empty)
 
     def allocate() -> list[torch.Tensor]:
         return [allocates(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
 
-    return _plain_call(kernel, allocate, inputs, sizes, threads)
+    if function is None or launcher is None:
+        return _plain_call(kernel, allocate, inputs, sizes, threads)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    native = launcher.Kernel(address, len(inputs), len(sizes), len(shapes), large, _declined, kernel)
+    launch = functools.partial(native, *inputs, *sizes)
+    if len(shapes) > 1 or over:
 
+        def call_many() -> list[torch.Tensor]:
+            outputs = allocate()
+            launch(*outputs)
+            return outputs
 
-def _launched_call(
-    launch: Callable[..., None], shapes: Sequence[tuple[Any, ...]], given: Sequence[torch.Tensor | None]
-) -> Callable[[], list[torch.Tensor]]:
-    """`launch` takes the outputs; those that are not `given` are made at each call."""
-    if len(shapes) == 1 and given[0] is None:
-        ((shape, strides, dtype),) = shapes
+        return call_many
+    ((shape, strides, dtype),) = shapes
 
-        def call_one() -> list[torch.Tensor]:
-            output = _empty(shape, strides, dtype)
-            launch(output)
-            return [output]
+    def call_one() -> list[torch.Tensor]:  # without the loop, which takes longer than the launch
+        output = allocates(shape, strides, dtype)
+        launch(output)
+        return [output]
 
-        return call_one
-
-    def call_many() -> list[torch.Tensor]:
-        outputs = [_empty(*shape) if own is None else own for own, shape in zip(given, shapes, strict=True)]
-        launch(*outputs)
-        return outputs
-
-    return call_many
+    return call_one
 
 
 def _declined(*_: Any) -> None:
@@ -97,7 +92,8 @@ def _plain_call(
 
     def call_plain(_keep: Any = inputs) -> list[torch.Tensor]:  # the addresses alone would not keep them alive
         outputs = allocate()
-        kernel([*pointers, *(o.data_ptr() for o in outputs)], sizes, threads)
+        if kernel([*pointers, *(o.data_ptr() for o in outputs)], sizes, threads):
+            _declined()
         return outputs
 
     return call_plain

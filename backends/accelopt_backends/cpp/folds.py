@@ -32,7 +32,7 @@ COMBINE = {
 FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
 
 
-MOST_SLICES = "(threads > 1 ? threads : 1)"
+MOST_SLICES = "slices(threads, threads, 1)"
 """How many slices of work there are at most, whatever the items."""
 
 
