@@ -20,6 +20,8 @@ from accelopt_compile.wording import operators, plural, region
 
 log = logging.getLogger("accelopt_compile.deciding")
 
+TOLD_S = 2.0
+
 LEAST_SLICE_S = 1.0
 """A search with less time than this is not started."""
 
@@ -41,8 +43,11 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     """The store first; then searches on what is missing, hottest first, within the budget; parts of what got no kernel."""
     decided = Decided(total_s=sum(s.cost for s in sites))
     tuning = bench.settings.mode == "tune"
-    budget_s, started = bench.settings.budget_s if tuning else 0.0, time.monotonic()
     unknown = _look_up(sites, bench, decided)
+    budget_s = bench.settings.budget_s if tuning else 0.0
+    if unknown and budget_s > 0:
+        _warm_up()
+    started = time.monotonic()
     on_device = bench.rung == "device"
     weighed = unknown and tuning and on_device and not bench.attached
     kept_s = reserve_s((s for s in sites if decided.worthwhile(s)), budget_s) if weighed else 0.0
@@ -70,6 +75,17 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         decided.add(site, _miss(site, bench, decided.searched))
     decided.remaining_s = started + budget_s - time.monotonic()
     return decided
+
+
+def _warm_up() -> None:
+    """Have the processes ready that judge kernels: their imports, and Inductor's look at the processor, once in a store's life,
+    took 18 s on two cores of 2 GHz, nearly all of a budget of 20."""
+    from accelopt_compile.evaluate import wait_until_warm
+
+    started = time.monotonic()
+    wait_until_warm()
+    if (seconds := time.monotonic() - started) >= TOLD_S:
+        log.info("the processes that judge kernels took %.0f s to start, which no search pays for", seconds)
 
 
 def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:

@@ -1,7 +1,8 @@
-"""The result tables of README.md, generated from benchmarks/results so that no number is typed by hand.
+"""The result tables, generated from benchmarks/results so that no number is typed by hand: what README.md shows between its
+markers, and all of it in benchmarks/RESULTS.md.
 
-python -m benchmarks.table            rewrite the part of README.md between the markers
-python -m benchmarks.table --check    exit code 1 when README.md shows something else
+python -m benchmarks.table            rewrite both
+python -m benchmarks.table --check    exit code 1 when one of them shows something else
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, ROOT
+from benchmarks.overview import overview
+from benchmarks.shown import level, markdown
 
 BEGIN, END = "<!-- results: begin (python -m benchmarks.table) -->", "<!-- results: end -->"
+
+DETAILS = "benchmarks/RESULTS.md"
+
+HEAD = """# Results
+
+Generated from `results/` by `python -m benchmarks.table`; [README.md](README.md) says how they were measured."""
 
 
 def newest(name: str, directory: Path = RESULTS) -> dict[str, Any] | None:
@@ -39,11 +48,6 @@ def where(result: Mapping[str, Any]) -> str:
         f"{name} {version}" for name, version in sorted(e["versions"].items()) if name in ("torch", "transformers")
     )
     return f"{e['device']}, {e['threads']} threads, {versions}, {e['compiler']}; commit {e['commit']}, {e['date'][:10]}"
-
-
-def markdown(columns: list[str], rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def models(result: Mapping[str, Any]) -> str:
@@ -76,7 +80,7 @@ def regions(result: Mapping[str, Any], *, by_family: bool = True) -> str:
     """The region suite at one thread count: a row per family, geomeans over the better of eager and Inductor."""
     summed = result["summary"]
     threads = result["environment"]["threads"]
-    lowered = "" if _level(result) == "native" else f" with no more than {_level(result).upper()} on all sides"
+    lowered = "" if level(result) == "native" else f" with no more than {level(result).upper()} on all sides"
     title = (
         f"{summed['cases']} functions at {threads} thread{'s' if threads > 1 else ''}{lowered}, times over the better of eager "
         f"and Inductor (with and without max-autotune): geomean {summed['geomean']:.2f}x, worst {summed['worst']['ratio']:.2f}x "
@@ -114,22 +118,18 @@ def region_tables(directory: Path) -> list[str]:
 
 
 def _kind(result: Mapping[str, Any]) -> tuple[int, str]:
-    return int(result["environment"]["threads"]), _level(result)
+    return int(result["environment"]["threads"]), level(result)
 
 
 def region_results(directory: Path) -> list[dict[str, Any]]:
     """The region suite's full results, fewest threads first; they are one file per device, thread count and level."""
     found = [json.loads(path.read_text()) for path in sorted(directory.glob("regions-[0-9]*t*.json"))]
     measured = [result for result in found if result.get("summary", {}).get("cases")]
-    return sorted(measured, key=lambda result: (_level(result) != "native", _order(result)))
+    return sorted(measured, key=lambda result: (level(result) != "native", _order(result)))
 
 
 def _order(result: Mapping[str, Any]) -> tuple[int, str]:
     return int(result["environment"]["threads"]), str(result["environment"]["device"])
-
-
-def _level(result: Mapping[str, Any]) -> str:
-    return str(result["environment"].get("level", "native"))
 
 
 def agents(result: Mapping[str, Any]) -> str:
@@ -179,7 +179,7 @@ def device_kernels(result: Mapping[str, Any]) -> str:
 
 
 def render(directory: Path = RESULTS) -> str:
-    """All tables for which there are results."""
+    """All tables for which there are results, in full."""
     parts = [
         show(result)
         for name, show in (("transcripts", agents), ("startup", startup), ("device-kernels", device_kernels))
@@ -197,16 +197,26 @@ def replaced(text: str, tables: str) -> str:
     return f"{before}{BEGIN}\n{tables}\n{END}{after}"
 
 
+def pages(directory: Path = RESULTS, root: Path = ROOT) -> dict[Path, str]:
+    """What README.md and the page of all tables have to say."""
+    readme = root / "README.md"
+    glance = overview(region_results(directory), of_each_device("models", directory), details=DETAILS)
+    return {
+        readme: replaced(readme.read_text(), glance),
+        root / DETAILS: f"{HEAD}\n\n{render(directory)}\n",
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
     arguments = parser.parse_args()
-    readme = ROOT / "README.md"
-    present = readme.read_text()
-    wanted = replaced(present, render())
+    wanted = pages()
     if arguments.check:
-        sys.exit(0 if present == wanted else "README.md differs from benchmarks/results; run `python -m benchmarks.table`")
-    readme.write_text(wanted)
+        stale = [str(path.relative_to(ROOT)) for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+        sys.exit(f"differs from benchmarks/results: {', '.join(stale)}; run `python -m benchmarks.table`" if stale else 0)
+    for path, text in wanted.items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":

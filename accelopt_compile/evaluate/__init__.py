@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accelopt_compile.evaluate.evaluate import Evaluator, open_evaluator, warm
+from accelopt_compile.evaluate.evaluate import Evaluator, open_evaluator, wait_until_warm, warm
 from accelopt_compile.evaluate.limits import Limits
 
-__all__ = ["Evaluator", "Limits", "open_evaluator", "warm"]
+__all__ = ["Evaluator", "Limits", "open_evaluator", "wait_until_warm", "warm"]

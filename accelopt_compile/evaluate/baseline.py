@@ -8,6 +8,7 @@ under no_grad (decomposed as Inductor sees them, not as the user wrote them).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,8 +80,8 @@ class Baselines:
 
     def _compile_once(self) -> Run:
         """Compile, unless another child is at it: then take what it leaves in Inductor's cache. A library that a killed
-        child left torn is made again, and so is a precompiled header; without that, every later search of this region would
-        have eager alone to beat."""
+        child left torn is made again, and so is a precompiled header, and where the compiler may not know the processor's
+        instructions, Inductor finds out; without that, every later search of this region would have eager alone to beat."""
         from torch._inductor.runtime.cache_dir_utils import cache_dir
 
         folder = Path(cache_dir()).resolve()
@@ -89,7 +90,7 @@ class Baselines:
             try:
                 return self._compile()
             except Exception as failure:
-                if not _dropped_what_is_torn(str(failure), folder):
+                if not _dropped_what_is_torn(str(failure), folder) and not _asks_for_instructions():
                     raise
                 return self._compile()
 
@@ -107,6 +108,21 @@ def _dropped_what_is_torn(failure: str, folder: Path) -> bool:
     if library is None or not Path(library[1]).resolve().is_relative_to(folder):
         return False
     Path(library[1]).unlink(missing_ok=True)
+    return True
+
+
+def _asks_for_instructions() -> bool:
+    """Have Inductor build for instructions that compiler and PyTorch both can, rather than for all that the processor has, as the
+    fork server told it. Whether it was told so."""
+    import torch._inductor.config as config
+    from torch._inductor.cpu_vec_isa import supported_vec_isa_list, valid_vec_isa_list
+
+    if not config.cpp.vec_isa_ok or os.environ.get("TORCHINDUCTOR_VEC_ISA_OK"):
+        return False
+    config.cpp.vec_isa_ok = None
+    for remembered in (valid_vec_isa_list, *(type(isa).__bool__ for isa in supported_vec_isa_list)):
+        if hasattr(remembered, "cache_clear"):
+            remembered.cache_clear()
     return True
 
 

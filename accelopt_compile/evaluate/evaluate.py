@@ -225,6 +225,12 @@ def warm() -> None:
     forkserver.start()
 
 
+def wait_until_warm(seconds: float = Limits.start_s) -> None:
+    """Wait for the fork server, at most so long, so that no search pays for it. What keeps it the first evaluator says."""
+    with contextlib.suppress(EvaluatorDied):
+        forkserver.shared(seconds)
+
+
 def _last_level_cache_bytes() -> int:
     """Size of the largest cache of CPU 0; 64 MiB where the system does not say."""
     sizes = [64 << 20]
