@@ -24,7 +24,7 @@ import torch
 from accelopt_compile.order import Structure
 from accelopt_compile.rewrite import full, scalar
 from accelopt_compile.terms import Builder, Out, Spec, Term, map_outs, outs_of, reachable
-from accelopt_compile.views import Call, Rule
+from accelopt_compile.views import Call, Rule, convert
 
 MUL = "aten.mul.Tensor"
 ADD = "aten.add.Tensor"
@@ -91,9 +91,13 @@ def _rule_rsub(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
 
 
 def _times(b: Builder, y: Any, alpha: Any, spec: Spec) -> Any:
+    """y * alpha, in the dtype of the result: 2 * uint8 200 is 400 beside a float32."""
     if alpha == 1:
         return y
-    return mul(b, y, alpha, y.spec) if isinstance(y, Out) else y * alpha
+    if not isinstance(y, Out):
+        return y * alpha
+    y = convert(b, y, spec.dtype)
+    return mul(b, y, alpha, y.spec)
 
 
 def _rule_mul(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
@@ -106,11 +110,16 @@ def _rule_div(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
     x, y = c["self"], c["other"]
     number = _as_number(y, x, specs[0])
     if isinstance(x, Out) and isinstance(number, int | float) and number != 0 and math.isfinite(number):
-        if abs(math.frexp(number)[0]) == 0.5:
+        if abs(math.frexp(number)[0]) == 0.5 and _is_normal(1.0 / number, specs[0].dtype):
             return mul(b, x, 1.0 / number, specs[0])
         y = float(number)  # rounded in `flatten_products`; erf and tanh want the reciprocal of the exact number
     x = x if isinstance(x, Out) else scalar(x, specs[0].dtype)
     return b.call("aten.div.Tensor", (x, y), (), specs)
+
+
+def _is_normal(number: float, dtype: torch.dtype) -> bool:
+    """Whether arithmetic of `dtype` has the number in full precision: 1/2**-130 is infinite in float32."""
+    return torch.finfo(dtype).tiny <= abs(number) <= torch.finfo(dtype).max
 
 
 def _rule_pow(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
@@ -129,7 +138,8 @@ def _bounded(op: str) -> Rule:
 
     def rule(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
         x = c["self"]
-        if x.term.op == "aten.div.Tensor" and isinstance(x.term.args[1], float) and x.term.args[1] != 0:
+        divided = x.term.op == "aten.div.Tensor" and isinstance(x.term.args[1], float) and x.term.args[1] != 0
+        if divided and _is_normal(1.0 / x.term.args[1], x.dtype):
             x = mul(b, x.term.args[0], 1.0 / x.term.args[1], x.spec)
         return b.call(op, (x,), (), specs)
 

@@ -25,7 +25,7 @@ MODES = ("off", "apply", "tune")
 EFFORTS = ("auto", "quick", "default", "full", "paper")
 PROPOSERS = ("auto", "builtin", "llm", "both")
 
-_OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER", "ACCELOPT_REFERENCE_DEVICE")
+_OTHER_VARIABLES = ("ACCELOPT_API_KEY", "ACCELOPT_NATIVE_LAUNCHER", "ACCELOPT_REFERENCE_DEVICE", "ACCELOPT_ALLOW_SHARED")
 """Variables of ours that are not settings."""
 
 
@@ -169,7 +169,12 @@ def _say_once(what: str) -> None:
 
 
 def _from_pyproject(path: Path) -> dict[str, Any]:
-    if not path.is_file():
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return {}
+    except (OSError, UnicodeDecodeError) as failure:  # a working directory that may not be searched is among them
+        _say_once(f"{path} is not read: {failure}")
         return {}
     try:
         import tomllib
@@ -180,8 +185,8 @@ def _from_pyproject(path: Path) -> dict[str, Any]:
             _say_once(f"{path} is not read: Python 3.10 needs the package tomli for that")
             return {}
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("accelopt", {})
-    except (tomllib.TOMLDecodeError, OSError, UnicodeDecodeError) as failure:
+        table = tomllib.loads(text).get("tool", {}).get("accelopt", {})
+    except tomllib.TOMLDecodeError as failure:
         _say_once(f"{path} is not read: {failure}")
         return {}
     found: dict[str, Any] = {}

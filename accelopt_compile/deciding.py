@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from accelopt_compile import proving
 from accelopt_compile.bench import Bench
+from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.looking_up import HIT_DISTANCE, Decided, known_outcome, report_on
 from accelopt_compile.outcomes import RegionReport
 from accelopt_compile.records import sha256_text
@@ -45,10 +46,10 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     tuning = bench.settings.mode == "tune"
     unknown = _look_up(sites, bench, decided)
     budget_s = bench.settings.budget_s if tuning else 0.0
-    if unknown and budget_s > 0:
-        _warm_up()
+    unready = _warm_up() if unknown and budget_s > 0 else ""
     started = time.monotonic()
     on_device = bench.rung == "device"
+    tuning = tuning and not unready
     weighed = unknown and tuning and on_device and not bench.attached
     kept_s = reserve_s((s for s in sites if decided.worthwhile(s)), budget_s) if weighed else 0.0
     budget = Budget(seconds=budget_s - kept_s, clock=time.monotonic)
@@ -72,20 +73,25 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
         unknown = [s for s in unknown if s.workload != site.workload]
         unknown += _look_up([*again, *parts], bench, decided)
     for site in unknown:
-        decided.add(site, _miss(site, bench, decided.searched))
+        decided.add(site, report_on(site, "MISS", reason=unready) if unready else _miss(site, bench, decided.searched))
     decided.remaining_s = started + budget_s - time.monotonic()
     return decided
 
 
-def _warm_up() -> None:
-    """Have the processes ready that judge kernels: their imports, and Inductor's look at the processor, once in a store's life,
-    took 18 s on two cores of 2 GHz, nearly all of a budget of 20."""
+def _warm_up() -> str:
+    """Have the processes ready that judge kernels; why they are not, or "". Their imports took 9 s on two cores of 2 GHz, half of
+    a budget of 20."""
     from accelopt_compile.evaluate import wait_until_warm
 
     started = time.monotonic()
-    wait_until_warm()
+    try:
+        wait_until_warm()
+    except EvaluatorDied as failure:
+        log.warning("nothing is searched: %s", failure)
+        return str(failure)
     if (seconds := time.monotonic() - started) >= TOLD_S:
         log.info("the processes that judge kernels took %.0f s to start, which no search pays for", seconds)
+    return ""
 
 
 def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
@@ -97,7 +103,7 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
     together = sha256_text(" ".join(s.workload.digest for s in hottest))
     with bench.store.claim(together, bench.target) as mine:  # one process is enough; the others can already search
         if mine:
-            log.info("compiling %s in advance", plural(len(hottest), "baseline"))
+            log.info("compiling %s with Inductor first: kernels are timed against them", plural(len(hottest), "region"))
             tasks = [(s.workload, s.binding) for s in hottest]
             left_s = budget.remaining_s
             prepare_baselines(

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
+
 from accelopt_compile.alignment import Slot, size_at
 from accelopt_compile.alignment import pin_all as nothing_free
 from accelopt_compile.relations import relation_of
@@ -68,6 +70,11 @@ class Dims:
             # a symbolic size represents its class
             keep, lose = (rb, ra) if isinstance(size_at(ra), int) and not isinstance(size_at(rb), int) else (ra, rb)
             self._parent[lose] = keep
+
+    def surely_equal(self, a: Slot, b: Slot) -> bool:
+        """Whether two sizes are equal in every run of the graph, not only when it was made: as numbers or as expressions."""
+        left, right = size_at(a), size_at(b)
+        return left == right or bool(sympy.expand(left - right) == 0)
 
     def pin(self, slot: Slot) -> None:
         """State that a kernel may rely on this size."""
@@ -155,7 +162,7 @@ class Dims:
             known = first.setdefault(self.root(whole), parts)
             if known is parts:
                 continue
-            if [self.hint_of(p) for p in known] == [self.hint_of(p) for p in parts]:
+            if len(known) == len(parts) and all(map(self.surely_equal, known, parts)):
                 for a, b in zip(known, parts, strict=True):
                     self.unify(a, b)
             else:

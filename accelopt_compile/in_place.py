@@ -13,12 +13,13 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import getitem
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 
-from accelopt_compile.kinds import is_pointwise
+from accelopt_compile.kinds import is_pointwise, is_view
 from accelopt_compile.launch.update import LARGE_ELEMENTS, operator
 from accelopt_compile.nodes import closure, overload, torch_dtype
 from accelopt_compile.records import DtypeArg, Ref, SymbolArg, TensorSpec, Workload
@@ -63,7 +64,7 @@ def update_of(region: Region, signed: Signed) -> Update | None:
     if len(set(targets)) != len(targets):
         return None
     inputs = [region.inputs[i] for i in signed.input_order]
-    if not all(t in inputs for t in targets):
+    if not all(t in inputs for t in targets) or any(_written_by_others(x, writes) for x in inputs):
         return None
     flat = _flat(signed, inputs, [inputs.index(t) for t in targets])
     if flat is None:
@@ -125,6 +126,21 @@ def _read_outside(node: Node, region: Region) -> bool:
     tensor, a view): he would read it after the update."""
     own = set(region.nodes).difference(region.outputs)
     return not closure([node], lambda reader: reader.users if reader in own else ()).issubset(region.nodes)
+
+
+def _written_by_others(node: Node, writes: Sequence[Node]) -> bool:
+    """Whether what a region reads, itself or what it is a view of, is written to in the graph by others than `writes`: the update
+    comes after that, at the end of the graph, and would read the new values."""
+    behind = closure([node], lambda n: n.all_input_nodes if is_view(n) or n.target is getitem else ())
+    users = {user for n in behind for user in n.users if user.op == "call_function"}
+    return not all(_is_pure(user) for user in users.difference(writes))
+
+
+def _is_pure(node: Node) -> bool:
+    """Whether a call certainly writes to none of its arguments."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return not node.target._schema.is_mutable
+    return node.target is getitem
 
 
 def _flat(signed: Signed, inputs: Sequence[Node], over: Sequence[int]) -> Signed | None:

@@ -56,13 +56,14 @@ def _given(positions: Out) -> bool:
 
 
 def gather(dims: Dims, term: Term) -> None:
-    """gather, scatter: the tensors agree where their sizes do, apart from the indexed dimension."""
+    """gather, scatter: the tensors agree where their sizes do, apart from the indexed dimension. ATen asks for no more than that
+    an index is not larger, so that sizes which were equal once need not be so again."""
     x, dim, *others = term.args
     y = Out(term)
     for other in (*(o for o in others if isinstance(o, Out)), y):
         for d in range(len(x.shape)):
             a, b = (x, d), (other, d)
-            if len(other.shape) == len(x.shape) and d != dim and dims.hint_of(a) == dims.hint_of(b):
+            if len(other.shape) == len(x.shape) and d != dim and dims.surely_equal(a, b):
                 dims.unify(a, b)
             elif d < len(other.shape):
                 dims.pin(a)

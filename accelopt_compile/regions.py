@@ -1,7 +1,8 @@
 """Regions, and what a group of cones becomes as one: which of its nodes it keeps, what it reads and yields, or why it is none.
 
 Regrouping views at the rim stay outside: they are free, and without them a region's outputs own their storage. Constants and
-widened values cost nothing, so each region that reads them has its own.
+widened values cost nothing, so each region that reads them has its own; and who reads such a value, or a view of what a region
+yields, from outside, reads it of the region's result: a view stays a view of it.
 """
 
 from __future__ import annotations
@@ -94,6 +95,10 @@ class RegionBuilder:
                 if source not in inside and isinstance(source.meta.get("val"), torch.Tensor):
                     inputs.setdefault(source)
         given = {n for n in kept if self._widens(n) and self._leaves(n, inside) and self._only_computed_with(n, inside)}
+        for node in reversed(kept):
+            shows = self.kind[node] is Kind.VIEW and all(source in inside for source in node.all_input_nodes)
+            if shows and (self._leaves(node, inside) or not given.isdisjoint(node.users)):
+                given.add(node)
         outputs = [n for n in kept if n not in given and (self._leaves(n, inside) or not given.isdisjoint(n.users))]
         return Region(nodes=tuple(nodes), inputs=tuple(inputs), outputs=tuple(outputs))
 

@@ -43,14 +43,24 @@ def replace_region(graph: Graph, region: Region, signed: Signed, make_call: Make
     olds = [region.outputs[i] for i in signed.output_order]
     for old, new in zip(olds, results, strict=True):
         _describe(new, old)
-    inside = set(region.nodes)
+    hidden = set(region.nodes) - _seen_outside(region)
     for old, new in zip(olds, results, strict=True):
-        old.replace_all_uses_with(new, delete_user_cb=lambda user: user not in inside, propagate_meta=False)
+        old.replace_all_uses_with(new, delete_user_cb=lambda user: user not in hidden, propagate_meta=False)
         old.meta[_STANDS_FOR] = new
     node = anchor.next
     while node is not end:
         _set_input_values(node)
         node = node.next
+
+
+def _seen_outside(region: Region) -> set[Node]:
+    """Nodes of the region that stay, because somebody outside reads them and they are none of its results: what is free, computed
+    of the results."""
+    found: set[Node] = set()
+    for node in reversed(region.nodes):
+        if node not in region.outputs and any(user not in region.nodes or user in found for user in node.users):
+            found.add(node)
+    return found
 
 
 def finish(graph: Graph) -> None:

@@ -80,6 +80,8 @@ class Translator:
             call["dim"] = dims_from_front(call["dim"], len(first.shape))
         plain = [a for a in schema if not a.kwarg_only]
         args = [_number(call[a.name], specs[0].dtype) for a in plain]
+        if specs[0].dtype is torch.bool:
+            args = _compared(args)
         if classify(node)[0] is Kind.POINTWISE:
             args = shrink_constants(self.builder, args, specs[0])
         while args and plain[len(args) - 1].has_default_value() and _is_default(args[-1], plain[len(args) - 1].default_value):
@@ -98,6 +100,14 @@ def results_of(term: Term, node: Node) -> Out | tuple[Out | None, ...]:
 
 def _number(arg: Any, dtype: torch.dtype) -> Any:
     return scalar(arg, dtype) if isinstance(arg, float) else arg
+
+
+def _compared(args: list[Any]) -> list[Any]:
+    """The operands of a comparison. ATen compares in the tensors' dtype: bf16(0.1) == 0.1."""
+    short = [a.dtype for a in args if isinstance(a, Out) and a.dtype in (torch.bfloat16, torch.float16)]
+    if not short or any(isinstance(a, Out) and a.dtype not in short for a in args):
+        return args
+    return [float(torch.tensor(a, dtype=short[0])) if isinstance(a, float) else a for a in args]
 
 
 def _is_default(value: Any, default: Any) -> bool:

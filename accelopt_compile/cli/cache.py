@@ -58,11 +58,12 @@ def ls(
         result = times_text(timing.speedup) if timing and record.outcome == "winner" else record.outcome
         time = timing_text(timing) if timing else "-"
         names = operators(store.workload(record.workload))
-        rows.append([record_id[:12], result, time, record.target, binding_text(record.binding), record.workload[:12], names])
+        at, threads = binding_text(record.binding), record.environment.get("threads", "-")
+        rows.append([record_id[:12], result, time, threads, record.target, at, record.workload[:12], names])
     if nothing:
         out.line(empty(store), level=0)
     elif rows:
-        out.table(["id", "result", "kernel", "target", "measured at", "workload", "operators"], rows)
+        out.table(["id", "result", "kernel", "threads", "target", "measured at", "workload", "operators"], rows)
     else:
         out.line(no_row(target, outcome), level=0)
 

@@ -206,7 +206,8 @@ def holds(counted: Mapping[str, Any]) -> str:
     """What is in a store, from its counts."""
     winners, waiting = (sum(counted[outcome].values()) for outcome in ("winners", "candidates"))
     kept = f"{plural(waiting, 'candidate')}, " if waiting else ""
-    return f"{plural(winners, 'kernel')}, {kept}{plural(counted['baselines'], 'baseline')}, {human_bytes(counted['bytes'])}"
+    left = plural(counted["baselines"], "region")
+    return f"{plural(winners, 'kernel')}, {kept}{left} left to Inductor, {human_bytes(counted['bytes'])}"
 
 
 def filesystem(path: Path) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
@@ -28,10 +28,11 @@ def made_by(name: str) -> tuple[Any, tuple[Any, ...] | dict[str, Any]]:
 
 @contextmanager
 def users_code(what: str) -> Iterator[None]:
-    """Run what the user wrote. Raises UsersCodeFailed with the traceback of his code for what it raises, errors of ours as they
-    are."""
+    """Run what the user wrote; what it prints goes to stderr, since stdout holds the result. Raises UsersCodeFailed with the
+    traceback of his code for what it raises, errors of ours as they are."""
     try:
-        yield
+        with redirect_stdout(sys.stderr):
+            yield
     except AccelOptError:
         raise
     except (Exception, SystemExit) as failure:  # guards against the user's program, which may raise anything

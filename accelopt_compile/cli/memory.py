@@ -194,10 +194,8 @@ def export(
 
 
 def _write(path: Path, text: str) -> None:
-    from accelopt_cache import durable
-
     try:
-        durable.write_atomic(path, text.encode())
+        path.write_text(text, encoding="utf-8")
     except OSError as failure:
         raise UsageError(
             f"{path} cannot be written: {failure.strerror or failure}; name a file in a directory of yours"

@@ -193,12 +193,12 @@ def plain(value: object) -> str:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is destroyed. Raises UsageError where nobody can answer, typer.Exit(1) on no."""
+    """Ask on stderr before something is destroyed. Raises UsageError where nobody can answer, typer.Abort on no."""
     from accelopt_compile.errors import UsageError
 
     if yes:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{question} needs an answer and stdin is not a terminal; add --yes")
-    if not typer.confirm(question):
-        raise typer.Exit(1)
+    if not typer.confirm(question, err=True):
+        raise typer.Abort

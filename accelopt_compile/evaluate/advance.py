@@ -31,32 +31,41 @@ def prepare_baselines(
     started up to `limit_s`: half a compilation is of no use, and where there is no time for a whole one now, the next compile
     finds it done. How many were compiled. A workload that fails here fails again, and says so, in its own evaluator."""
     started = time.monotonic()
-    deadline = started + seconds
-    queue = iter(tasks)
-    lock = threading.Lock()
     ready = backend.probe()
     attached = ready.attached if isinstance(ready, Ready) else None
+    about = {"threads": threads, "driver": "" if attached is None else attached.driver}
+    queue, lock, stop = iter(tasks), threading.Lock(), threading.Event()
+    children: dict[int, Child] = {}
 
-    def work(_: int) -> int:
-        done, child = 0, None
+    def work(number: int) -> int:
+        done = 0
         with temporary.folder("scratch") as scratch:
-            folder = baselines_folder()
-            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=folder, attached=attached)
-            while time.monotonic() < deadline:
+            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=baselines_folder(), attached=attached)
+            while time.monotonic() - started < seconds and not stop.is_set():
                 with lock:
                     task = next(queue, None)
                 if task is None:
                     break
                 # One child for many: it preprocesses Inductor's header once, a second each otherwise.
-                child = child if child is not None and child.alive else Child(birth)
-                about = {"threads": threads, "driver": "" if attached is None else attached.driver}
-                done += _compile(child, *task, about, seconds=started + limit_s - time.monotonic())
-            if child is not None:
-                child.close()
+                if number not in children or not children[number].alive:
+                    try:
+                        children[number] = Child(birth)
+                    except EvaluatorDied as failure:
+                        log.info("no region is compiled in advance: %s", said_once(str(failure)))
+                        break
+                done += _compile(children[number], *task, about, seconds=started + limit_s - time.monotonic())
+            if number in children:
+                children[number].close()
         return done
 
     with ThreadPoolExecutor(max_workers=COMPILERS) as pool:
-        return sum(pool.map(work, range(COMPILERS)))
+        try:
+            return sum(pool.map(work, range(COMPILERS)))
+        except BaseException:  # Ctrl-C: whoever waits for an answer hears that there is none
+            stop.set()
+            for child in list(children.values()):
+                child.kill()
+            raise
 
 
 def _compile(child: Child, workload: Workload, binding: Mapping[str, int], about: Mapping[str, Any], *, seconds: float) -> int:

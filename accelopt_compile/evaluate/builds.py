@@ -11,7 +11,7 @@ from typing import Any
 
 from accelopt_backends.base import Backend
 from accelopt_backends.registry import address_of
-from accelopt_compile.errors import ToolchainMissing
+from accelopt_compile.errors import EvaluatorDied, ToolchainMissing
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.sandbox.host import Child, ChildFailed
 from accelopt_compile.evaluate.screen import screen
@@ -33,7 +33,7 @@ class Builds:
         self._built: OrderedDict[Key, Artifact | Rejected] = OrderedDict()
 
     def make(self, candidates: Sequence[Candidate]) -> list[Artifact | Rejected]:
-        """One artifact or refusal a candidate, two built at a time. Raises ToolchainMissing."""
+        """One artifact or refusal a candidate, two built at a time. Raises ToolchainMissing, EvaluatorDied."""
         odd = [_unreadable(source, tunables) for source, tunables in candidates]
         if any(odd):
             readable = iter(self.make([c for c, why in zip(candidates, odd, strict=True) if why is None]))
@@ -67,8 +67,11 @@ class Builds:
             "tunables": dict(tunables),
             "workdir": str(folder),
         }
-        child = self._crew.builder(slot)
-        return child, child.send(message)
+        for _ in range(2):  # one that died since its last build is noticed only when it is asked
+            child = self._crew.builder(slot)
+            with contextlib.suppress(ChildFailed):
+                return child, child.send(message)
+        raise EvaluatorDied("builders end before they are asked for a build")
 
     def _receive(self, child: Child, number: int) -> Artifact | Rejected:
         try:

@@ -68,7 +68,10 @@ class Crew:
         """Start compiling the baseline, which only timing needs, unless that was done."""
         if not self._prepared and self._preparing is None:
             self._nursery = Child(self._birth("nursery"))
-            self._preparing = self._nursery.send({"op": "baseline", "driver": self.driver, **self._about()})
+            try:
+                self._preparing = self._nursery.send({"op": "baseline", "driver": self.driver, **self._about()})
+            except ChildFailed as failure:
+                raise self._without_baseline(failure) from failure
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """The referee's answer."""
@@ -82,7 +85,8 @@ class Crew:
             raise EvaluatorDied(f"the referee died: {failure.what}\n{failure.output}") from failure
 
     def inductor(self) -> bool:
-        """Wait until the baseline is compiled; whether there is one."""
+        """Wait until the baseline is compiled; whether Inductor can compile the region. Raises EvaluatorDied where it did not
+        come to an answer: with eager alone to beat, a kernel slower than Inductor's could win, and stay."""
         self.start_baseline()
         if self._preparing is not None and self._nursery is not None:
             try:
@@ -94,13 +98,17 @@ class Crew:
                     self._nursery.close()
                     self._nursery = None
             except ChildFailed as failure:
-                self.inductor_failure, self._nursery = failure.what, None
+                raise self._without_baseline(failure) from failure
             self._preparing, self._prepared = None, True
             if not self._inductor:
                 log.warning(
                     "region %s has no Inductor baseline, eager only: %s", region(self.workload), said_once(self.inductor_failure)
                 )
         return self._inductor
+
+    def _without_baseline(self, failure: ChildFailed) -> EvaluatorDied:
+        self._preparing = self._nursery = None
+        return EvaluatorDied(f"Inductor did not compile the region to compare with: {failure.what}\n{failure.output}")
 
     # ------------------------------------------------------------ the others
 

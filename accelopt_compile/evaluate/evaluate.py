@@ -226,9 +226,8 @@ def warm() -> None:
 
 
 def wait_until_warm(seconds: float = Limits.start_s) -> None:
-    """Wait for the fork server, at most so long, so that no search pays for it. What keeps it the first evaluator says."""
-    with contextlib.suppress(EvaluatorDied):
-        forkserver.shared(seconds)
+    """Wait for the fork server, at most so long, so that no search pays for it. Raises EvaluatorDied where it does not come."""
+    forkserver.shared(seconds)
 
 
 def _last_level_cache_bytes() -> int:

@@ -43,6 +43,10 @@ def warn_once(path: str, reason: str) -> None:
     log.warning("accelopt cache: %s %s", path, reason)
 
 
+class UnreadableEntry(Exception):
+    """What is there cannot be read now: for want of a permission or of file descriptors. It may be whole, so it stays."""
+
+
 class Files:
     """Reads and writes by relative path. Thread-safe; any number of processes may share the root."""
 
@@ -67,10 +71,12 @@ class Files:
 
     def read(self, name: str, check: Callable[[bytes], T], *, limit: int = durable.READ_LIMIT) -> T | None:
         """`check(bytes)` of a file, or None for a miss. `check` raises DamagedEntry or InvalidRecord for bytes that are
-        not what the name says; such a file is quarantined."""
+        not what the name says; such a file is quarantined. UnreadableEntry, for another file that belongs to it, is a miss."""
         try:
             data = self.load(name, limit=limit)
             return None if data is None else check(data)
+        except UnreadableEntry:
+            return None
         except (DamagedEntry, InvalidRecord, RecursionError, OverflowError) as failure:
             self.quarantine(name, str(failure) or type(failure).__name__)
             return None
@@ -111,6 +117,11 @@ class Files:
         """Whether there is something at `name`, read or not."""
         path = self.path(name)
         return name in self._memory or (path is not None and name not in self._hidden and os.path.lexists(path))
+
+    def lies_there(self, name: str) -> bool:
+        """Whether something is on disk at `name`, also what could not be read."""
+        path = self.path(name)
+        return path is not None and os.path.lexists(path)
 
     # ------------------------------------------------------------ writing
 

@@ -88,6 +88,7 @@ class _Sweep:
         self.refers: dict[str, tuple[str, ...]] = {}
         self.referrers: Counter[str] = Counter()
         self.beaten: list[str] = []
+        self.unread = False  # a record that cannot be read refers to a source that nobody knows
         self._read_records(store)
 
     def _read_records(self, store: RecordStore) -> None:
@@ -96,6 +97,7 @@ class _Sweep:
             name = layout.record(workload, target, record_id, outcome)
             record = store.peek(workload, target, record_id, outcome)
             referred = [layout.workload(workload)]
+            self.unread = self.unread or record is None
             if record is not None and record.source is not None:
                 referred.append(layout.blob(record.source.digest))
             if record is not None and record.outcome == "winner" and record.timing is not None:  # no estimate beats a measurement
@@ -160,7 +162,7 @@ class _Sweep:
 
     def _drop(self, name: str) -> bool:
         entry = self.entries.get(name)
-        if entry is None or entry.age_s < self.grace_s or name in self.busy:
+        if entry is None or entry.age_s < self.grace_s or name in self.busy or (self.unread and within(entry, layout.BLOBS)):
             return False
         del self.entries[name]
         self.bytes -= entry.size
@@ -186,7 +188,7 @@ class _Sweep:
             with contextlib.suppress(OSError):
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path, ignore_errors=True)
-                else:
+                elif time.time() - path.lstat().st_mtime >= self.grace_s:  # else somebody refers to it since it was listed
                     path.unlink()
         for directory in (layout.RECORDS, layout.BUILDS, layout.PROGRESS, layout.WORKLOADS, layout.BLOBS):
             _remove_empty(self.root / directory, self.grace_s)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accelopt_cache import durable, layout, record_codec
-from accelopt_cache.files import Files
+from accelopt_cache.files import Files, UnreadableEntry
 from accelopt_compile.errors import DamagedEntry, InvalidRecord
 from accelopt_compile.records import Record, Workload
 
@@ -88,7 +88,7 @@ class RecordFiles:
         try:
             data = self.files.load(layout.record(workload, target, record_id, outcome))
             return None if data is None else self._decode(data, workload, target, record_id, outcome, peek=True)
-        except _DAMAGE:
+        except (*_DAMAGE, UnreadableEntry):
             return None
 
     def _decode(self, data: bytes, workload: str, target: str, record_id: str, outcome: str, peek: bool = False) -> Record:
@@ -98,7 +98,8 @@ class RecordFiles:
         return record_codec.decode(value, text, workload=workload, target=target, outcome=outcome)
 
     def _source(self, sha: str, peek: bool) -> str:
-        """The kernel text of a blob. Raises DamagedEntry naming it; unless `peek`, a damaged blob is quarantined."""
+        """The kernel text of a blob. Raises DamagedEntry naming it, and UnreadableEntry; unless `peek`, a damaged blob is
+        quarantined."""
         name = layout.blob(sha)
         try:
             return self._blob(sha)
@@ -108,8 +109,10 @@ class RecordFiles:
             raise DamagedEntry(f"its source {name}: {failure}") from failure
 
     def _blob(self, sha: str) -> str:
-        """The text of a blob. Raises DamagedEntry."""
+        """The text of a blob. Raises DamagedEntry, UnreadableEntry."""
         data = self.files.load(layout.blob(sha))
+        if data is None and self.files.lies_there(layout.blob(sha)):
+            raise UnreadableEntry("it cannot be read")
         if data is None:
             raise DamagedEntry("it is missing")
         if durable.sha256(data) != sha:
@@ -166,7 +169,7 @@ class RecordFiles:
         ):
             try:
                 check()
-            except _DAMAGE as failure:
+            except (*_DAMAGE, UnreadableEntry) as failure:
                 found.append(Fault(file=file, reason=_said(failure), part=part))
         if any(fault.part == "source" for fault in found):
             return found

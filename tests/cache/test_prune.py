@@ -144,3 +144,15 @@ def test_stats_say_whether_a_root_can_be_written_however_it_was_opened(store: St
     looked_at, absent = Store.open(root, readonly=True).stats(), Store.open(tmp_path / "absent", readonly=True).stats()
     assert (True, "") == (looked_at["writable"], looked_at["why"])
     assert (False, "is not there") == (absent["writable"], absent["why"])
+
+
+def test_no_source_goes_while_a_record_cannot_be_read(store: Store, root: Path) -> None:
+    """Nobody knows which one it refers to."""
+    place = store.put(winner(), workload())
+    (record,) = (root / "v1" / "records").rglob(f"{place}*")
+    whole = record.read_bytes()
+    record.write_text("{}")
+    age(root, 1)
+    assert () == collect(store).removed
+    record.write_bytes(whole)
+    assert store.verify_entry(place) is None

@@ -171,3 +171,22 @@ def test_the_store_imports_without_torch(child: Child) -> None:
     """A look-up must not cost the import of a framework."""
     out, err = child("modules").communicate()
     assert "False" == out.strip(), err
+
+
+@as_root
+def test_what_cannot_be_read_now_stays(store: Store, root: Path, child: Child) -> None:
+    """A source without permission to read, or a process without descriptors, is no damage."""
+    store.put(winner(), workload())
+    before = {path for path in root.rglob("*") if path.is_file()}
+    (source,) = (root / "v1" / "blobs").rglob("*/*/*")
+    for path in (root, *root.rglob("*")):
+        os.chown(path, 65534, 65534)
+    os.chown(source, 0, 0)
+    for path in root.parents:
+        if Path(tempfile.gettempdir()) in path.parents:
+            path.chmod(0o755)
+    process = child("as-uid", "65534", "read")
+    out, err = process.communicate()
+    assert "False 1 True" == out.strip(), err  # not served; the one is what that process added
+    assert f"{source} cannot be read" in err
+    assert before <= set(root.rglob("*"))

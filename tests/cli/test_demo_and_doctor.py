@@ -24,7 +24,7 @@ def test_a_demo_that_may_not_search_says_so_and_is_right_all_the_same(tmp_path: 
     """Without a budget and with an empty store every region is Inductor's: exit code 3, the reasons, no wrong result."""
     done = run(tmp_path, "demo", "--layers", "1", "--tokens", "16", "--budget-s", "0", "--json")
     assert done.returncode == 3, done.stderr
-    assert "in advance" not in done.stderr  # without a search nobody needs the baselines
+    assert "with Inductor first" not in done.stderr  # without a search nobody needs the baselines
     found = json.loads(done.stdout)
     regions = [region for graph in found["graphs"] for region in graph["regions"]]
     assert regions

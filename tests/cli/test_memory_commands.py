@@ -204,3 +204,11 @@ def test_a_damaged_experience_is_skipped_with_a_warning(
     assert any(ids["good"] in r.getMessage() for r in caplog.records if r.levelname == "WARNING")
     assert 2 == run(["memory", "show", ids["good"]])
     assert "is damaged" in capsys.readouterr().err
+
+
+def test_an_export_goes_where_a_link_leads(ids: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is written, never put in its place: as root, `-o /dev/stdout` replaced the device for everybody."""
+    (tmp_path / "link").symlink_to(tmp_path / "pairs.jsonl")
+    assert 0 == run(["memory", "export", "-o", str(tmp_path / "link")])
+    assert (tmp_path / "link").is_symlink()
+    assert json.loads((tmp_path / "pairs.jsonl").read_text().splitlines()[0])

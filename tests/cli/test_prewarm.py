@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,30 @@ def test_ctrl_c_inside_generated_code_is_exit_code_130_too(tmp_path: Path) -> No
     running = command(tmp_path, "prewarm", "my_model:build", model="def build():\n    exec('raise KeyboardInterrupt')\n")
     _, errors = running.communicate(timeout=60)
     assert 130 == running.returncode, errors
+
+
+def test_ctrl_c_before_the_first_search_does_not_wait_for_compilers(tmp_path: Path) -> None:
+    """Baselines are compiled in advance for up to 0.7 of the budget."""
+    many = MODEL.replace("torch.nn.LayerNorm(192)", "torch.nn.LayerNorm(192), torch.nn.Linear(192, 64), torch.nn.Softmax(-1)")
+    running = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "600", model=many)
+    assert running.stderr is not None
+    seen = ""
+    for line in running.stderr:
+        seen += line
+        if "with Inductor first" in line:
+            break
+    time.sleep(0.5)
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=20)
+    assert 130 == running.returncode, seen + errors
+    assert "Traceback" not in errors
+
+
+def test_what_a_factory_prints_is_no_part_of_the_document(tmp_path: Path) -> None:
+    """With --json stdout is one document."""
+    talking = MODEL.replace("    torch.manual_seed(0)", "    print('loading')\n    torch.manual_seed(0)")
+    printed, errors = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "0", "--json", model=talking).communicate(
+        timeout=250
+    )
+    assert "my_model:build" == json.loads(printed)["factory"]
+    assert "loading" in errors

@@ -119,3 +119,17 @@ def test_every_setting_is_described() -> None:
     rows = describe_settings()
     assert all(doc for _, _, _, doc in rows)
     assert ("budget_s", "ACCELOPT_BUDGET_S", 60.0) == next(r[:3] for r in rows if r[0] == "budget_s")
+
+
+def test_a_file_that_cannot_be_looked_at_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor a working directory that may not be searched: the user's program never asked for it."""
+    path = tmp_path / ("x" * 300)
+    assert Settings() == settings_from(env={}, pyproject=path)
+    assert f"{path} is not read" in caplog.text
+
+
+def test_variables_that_messages_name_are_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The store's refusal tells of ACCELOPT_ALLOW_SHARED."""
+    env = {"ACCELOPT_ALLOW_SHARED": "1", "ACCELOPT_NATIVE_LAUNCHER": "0"}
+    assert Settings() == settings_from(env=env, pyproject=tmp_path / "none.toml")
+    assert "" == caplog.text

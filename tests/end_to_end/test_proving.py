@@ -179,3 +179,14 @@ def test_a_search_shares_what_it_finds(tmp_path: Path, monkeypatch: pytest.Monke
     for store in (place.store, *place.layers):
         assert [record] == [found for _, found in store.iter_records()]
     pipeline._stores.cache_clear()
+
+
+def test_a_kernel_of_another_processor_waits_for_a_timing_here(model_and_input: Any) -> None:
+    """One level of instructions has many makers: what beat Inductor on one of them may lose on another."""
+    model, x = model_and_input
+    here = planting.bench().environment["device"]
+    assert here
+    planting.plant(model, x, environment={"device": "another processor"})
+    outcome, reason = compiled(model, x, mode="apply", min_speedup=1.0)
+    assert "MISS" == outcome
+    assert f"device was 'another processor', is {here!r}" in reason

@@ -224,3 +224,64 @@ def test_root_that_cannot_be_written_costs_no_search(tmp_path: Path, monkeypatch
     assert folder.is_dir()
     assert folder == Path(baselines_folder())
     assert tmp_path not in folder.parents
+
+
+def test_an_interrupt_amid_a_fork_costs_no_later_search(cache_root: Path, tmp_path: Path) -> None:
+    """The answer that nobody read would be taken for the next one's: that server is asked no more, and another one serves."""
+    first = Child(birth(tmp_path))
+    server = forkserver._server
+    assert server is not None
+    os.kill(server._process.pid, signal.SIGSTOP)
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Child(birth(tmp_path))
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        os.kill(server._process.pid, signal.SIGCONT)
+    first.close()
+    assert soon(lambda: not running(first.pid))
+    second = Child(birth(tmp_path))
+    assert "unknown" in second.request({"op": "nonsense"}, 30)["error"]
+    assert forkserver._server is not server
+    second.close()
+
+
+def test_a_fork_server_that_ends_says_why(cache_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Python is embedded in another program, that program is no interpreter."""
+    forkserver.stop()
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(EvaluatorDied, match="ended with exit code 1: it said nothing"):
+        Child(birth(tmp_path))
+
+
+def test_a_builder_that_died_idle_is_replaced(cache_root: Path, tmp_path: Path) -> None:
+    """It is nobody's verdict."""
+    with open_evaluator(
+        softmax_workload(), {"s0": 8}, backend=NativeBackend(), threads=1, seed=1, workdir=str(tmp_path)
+    ) as evaluator:
+        assert isinstance(evaluator.evaluate(sample(replace={"out[c] /= total": "out[c] = 7"}), {"WIDTH": 1}), Rejected)
+        (builder,) = evaluator._crew._builders.values()
+        os.kill(builder.pid, signal.SIGKILL)
+        assert soon(lambda: not running(builder.pid))
+        found = evaluator.evaluate(sample(replace={"out[c] /= total": "out[c] = 8"}), {"WIDTH": 1})
+        assert isinstance(found, Rejected)
+        assert "numerics" == found.stage.value
+
+
+def test_a_baseline_that_comes_to_no_end_decides_nothing(cache_root: Path, tmp_path: Path) -> None:
+    """Taken for a region that Inductor cannot compile, a kernel slower than Inductor's would win and stay."""
+    with (
+        open_evaluator(
+            softmax_workload(),
+            {"s0": 8},
+            backend=NativeBackend(),
+            threads=1,
+            seed=1,
+            workdir=str(tmp_path),
+            limits=Limits(baseline_s=0.01),
+        ) as evaluator,
+        pytest.raises(EvaluatorDied, match="Inductor did not compile the region to compare with: no answer within"),
+    ):
+        evaluator.evaluate(sample(), {"WIDTH": 1})

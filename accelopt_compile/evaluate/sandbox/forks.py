@@ -61,6 +61,14 @@ class Forker:
         self.socket = control
         self.file = control.makefile("rb")
         self._lock = threading.Lock()
+        self._asking = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether an exchange was cut off, by Ctrl-C for one: what is read next would answer another question, so nothing is
+        asked any more."""
+        with self._lock:
+            return self._asking
 
     def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
         """Fork a child holding `descriptors`; its pid. Raises EvaluatorDied."""
@@ -75,13 +83,17 @@ class Forker:
 
     def _ask(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         line = json.dumps(message).encode() + b"\n"
-        try:
-            with self._lock:
+        with self._lock:
+            if self._asking:
+                raise EvaluatorDied("the process that forks evaluation processes was interrupted amid an answer")
+            self._asking = True
+            try:
                 if descriptors:
                     sent = socket.send_fds(self.socket, [line], descriptors)
                     line = line[sent:]
                 self.socket.sendall(line)
                 reply: dict[str, Any] = json.loads(self.file.readline())
-                return reply
-        except (OSError, ValueError) as failure:
-            raise EvaluatorDied(f"the process that forks evaluation processes is gone: {failure}") from failure
+            except (OSError, ValueError) as failure:
+                raise EvaluatorDied(f"the process that forks evaluation processes is gone: {failure}") from failure
+            self._asking = False
+            return reply

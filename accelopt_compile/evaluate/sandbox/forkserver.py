@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
@@ -25,15 +27,16 @@ class ForkServer:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self._scratch = temporary.folder("fork")
+        self._said = Path(self._scratch.name, "stderr")
         folder = baselines_folder()
-        with theirs:
+        with theirs, self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "accelopt_compile.evaluate.sandbox.zygote", str(theirs.fileno())],
                 env=child_environment(self._scratch.name, self._scratch.name) | {"TMPDIR": folder} | lend_headers(folder),
                 cwd=self._scratch.name,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=said,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
@@ -52,7 +55,18 @@ class ForkServer:
         return self._ready
 
     def alive(self) -> bool:
-        return self._process.poll() is None
+        """Whether it can be asked: it runs, and no answer was cut off."""
+        return self._process.poll() is None and not self.forker.lost
+
+    def why_not(self, timeout_s: float) -> str:
+        """Why it is not ready after so long."""
+        code = self._process.poll()
+        if code is None:
+            return f"the fork server did not start within {timeout_s:.0f} s"
+        with contextlib.suppress(OSError):
+            last = self._said.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()[-1:]
+            return f"the fork server ended with exit code {code}: {last[0] if last else 'it said nothing'}"
+        return f"the fork server ended with exit code {code}"
 
     def close(self) -> None:
         """End the server; its children die with it."""
@@ -83,10 +97,12 @@ def shared(timeout_s: float) -> Forker:
     with _lock:
         if _server is not None and _server.wait_ready(timeout_s):
             return _server.forker
+        why = "the fork server was stopped"
         if _server is not None:
+            why = _server.why_not(timeout_s)
             _server.close()
         _server = None
-    raise EvaluatorDied(f"the fork server did not start within {timeout_s:.0f} s")
+    raise EvaluatorDied(why)
 
 
 def stop() -> None:

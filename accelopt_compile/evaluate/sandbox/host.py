@@ -90,6 +90,12 @@ class Child:
         self.alive = False
         self._closer()
 
+    def kill(self) -> None:
+        """Kill the child while another thread waits for its answer, which then fails there."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
     def send(self, message: dict[str, Any]) -> int:
         """Send a request without waiting; its number, for `wait`."""
         number = next(self._ids)

@@ -16,6 +16,7 @@ PASSED_ON = (
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OMP_PROC_BIND", "OMP_PLACES", "GOMP_SPINCOUNT", "GOMP_CPU_AFFINITY",
     "KMP_BLOCKTIME", "KMP_AFFINITY", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA",
     "MALLOC_MMAP_MAX_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES",
+    "ACCELOPT_NATIVE_LAUNCHER", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "THP_MEM_ALLOC_ENABLE",
 )  # fmt: skip
 """Variables of the user's environment that a child may see: no keys, no tokens. Those of OpenMP and of the allocator are
 among them so that a kernel and its baseline are timed as they will run: with short spinning, for one, Inductor's

@@ -15,6 +15,7 @@ from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest
 from accelopt_backends.loops.pull import Index, Segment, around_lookup, canonical, flattened, narrow, resolve, running
 from accelopt_backends.loops.shortcuts import shortcut
+from accelopt_backends.loops.steps import stepped
 from accelopt_backends.loops.values import Graph, Val
 
 SCALAR_STORED = {"f": "float", "l": "int64_t", "b": "b8"}
@@ -26,6 +27,7 @@ class NestWriter(Lines):
     def __init__(self, graph: Graph, nest: Nest, number: int, shape: Shape, done: Mapping[Val, str]) -> None:
         super().__init__(graph, nest, shape)
         self.number, self.done = number, done
+        self.exact = stepped(graph)
         self.bounds = dict(graph.sizes)
         """What each term of an index stays below: a loop's atom, or a position that is only known at run time."""
         self.seen: dict[Key, set[int]] = {}
@@ -116,8 +118,8 @@ class NestWriter(Lines):
         args = [self.value(a, narrow(a, index)) for a in operands]
         level = max((a.level for a in args), key=LEVELS.index, default="row")
         if op == "div" and level == "body" and not args[1].varying and args[1].lane == "f":
-            inverse = self.inverse(args[1])
-            return self.define("body", "f", f"{args[0].name} * all({inverse.name})", args[0].heavy)
+            exact = operands[1].kind == "const" or val in self.exact
+            return self.define("body", "f", self.quotient(args[0].name, args[1], exact), args[0].heavy)
         if op == "id":
             return args[0]
         names = [f"all({a.name})" if level == "body" and not a.varying else a.name for a in args]
@@ -127,11 +129,22 @@ class NestWriter(Lines):
         self.sections.add(section)
         return self.define(level, val.lane, text, heavy or any(a.heavy for a in args))
 
-    def inverse(self, ex: Ex) -> Ex:
-        key = ("inverse", ex.name)
-        if key not in self.memo[ex.level]:
-            self.memo[ex.level][key] = self.define(ex.level, "f", f"1.0f / {ex.name}")
-        return self.memo[ex.level][key]
+    def quotient(self, dividend: str, divisor: Ex, exact: bool) -> str:
+        """The text of a quotient of a vector by what is the same for all of it: a product with its reciprocal, within 1.5 ulp
+        unless it is to be exact."""
+        self.sections.add("quotient")
+        scale = self.once(divisor.level, "scale", f"scale_for({divisor.name})")
+        scaled = self.once(divisor.level, "scaled", f"{divisor.name} * {scale}")
+        inverse = self.once(divisor.level, "inverse", f"1.0f / {scaled}")
+        dividend = f"{dividend} * all({scale})"
+        return f"quotient({dividend}, all({scaled}), all({inverse}))" if exact else f"{dividend} * all({inverse})"
+
+    def once(self, level: str, what: str, text: str) -> str:
+        """The name of a number that is computed at most once at its level."""
+        key = (what, text)
+        if key not in self.memo[level]:
+            self.memo[level][key] = self.define(level, "f", text)
+        return self.memo[level][key].name
 
     def _reduce(self, val: Val, index: Index) -> Ex:
         if val in self.nest.reductions:

@@ -6,11 +6,15 @@ for each slice of the rows; the parts are joined when all rows are done.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from accelopt_backends.cpp.emit import SCALAR_STORED, NestWriter
 from accelopt_backends.cpp.expressions import SCALAR, VECTOR
 from accelopt_backends.cpp.lines import Ex
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported
 from accelopt_backends.loops.nans import told_by_a_sum
+from accelopt_backends.loops.nests import reduced_atoms
+from accelopt_backends.loops.passes import row_level
 from accelopt_backends.loops.pull import canonical, flattened
 from accelopt_backends.loops.values import Val
 
@@ -32,15 +36,22 @@ COMBINE = {
 FOLD = {"sum": "sum", "max": "largest", "min": "smallest", "any": "any"}
 
 
+CHAIN = 512
+"""Terms of a sum in float32 that are added one after another before they are put aside: of equal ones 65536 were 6e-4 off."""
+
+LONG_ROW = 1 << 16
+"""Elements of a row whose sums are put aside in between: with 64 running sums that is 1024 terms each."""
+
 MOST_SLICES = "slices(threads, threads, 1)"
 """How many slices of work there are at most, whatever the items."""
 
 
 class Folds:
-    """The reductions and accumulations of one nest, through its writer. `exports` are the results that later nests read."""
+    """The reductions and accumulations of one nest, through its writer. `exports` are the results that later nests read;
+    `blocked` says that a row is cut into blocks."""
 
-    def __init__(self, writer: NestWriter, exports: set[Val]) -> None:
-        self.w, self.nest, self.exports = writer, writer.nest, exports
+    def __init__(self, writer: NestWriter, exports: set[Val], *, blocked: bool) -> None:
+        self.w, self.nest, self.exports, self.blocked = writer, writer.nest, exports, blocked
 
     # ------------------------------------------------------------ reductions
 
@@ -57,7 +68,20 @@ class Folds:
             raise Unsupported(f"{kind} of this type")
         if self.tells_nan(red):
             say(f"vi top{n}[UNROLL] = {{}};")
+        if self.chained(red):
+            say(f"vf far{n}[UNROLL] = {{}};")
         say(f"{VECTOR[lane]} acc{n}[UNROLL]; for (int u = 0; u < UNROLL; ++u) acc{n}[u] = all({INIT[kind, lane]});")
+
+    def chained(self, red: Val) -> bool:
+        """Whether a row's sum may have more terms than one chain should."""
+        length = self.product(self.w.row).static
+        long = length is None or length > LONG_ROW
+        return red.data[0] == "sum" and red.args[0].lane == "f" and long and not self.blocked
+
+    def spill(self, red: Val) -> str:
+        """Put a row's sums aside."""
+        n = red.id
+        return f"for (int u = 0; u < UNROLL; ++u) {{ far{n}[u] += acc{n}[u]; acc{n}[u] = vf{{}}; }}"
 
     def operand(self, red: Val) -> Ex:
         return self.w.value(red.args[0], canonical(red.args[0].dims, self.w.graph.sizes))
@@ -91,7 +115,7 @@ class Folds:
         if kind.startswith("arg"):
             return f"index_of<{'true' if kind == 'argmax' else 'false'}>(best{n}, at{n})"
         if kind == "sum":
-            return f"sum(total(acc{n}))"
+            return f"sum(total({'far' if self.chained(red) else 'acc'}{n}))"
         if kind in ("max", "min") and red.args[0].lane == "f":
             folded = f"{'highest' if kind == 'max' else 'lowest'}(acc{n})"
             return f"unless_nan({folded}, top{n})" if self.tells_nan(red) else folded
@@ -164,7 +188,43 @@ class Folds:
         for acc in self.nest.accumulations:
             init = INIT[acc.data[0], acc.lane]
             size = f"n * ({self.partial_size(acc)})"
-            out.append(f"  for (int64_t i = 0; i < {size}; ++i) part{acc.id}[i] = {init};")
+            out += [f"  for (int64_t i = 0; i < {size}; ++i) {name}[i] = {init};" for name in self.names(acc)]
+        return out
+
+    def names(self, acc: Val) -> list[str]:
+        """The arrays of a slice's partial results: sums of many terms in float32 are put aside in a second one."""
+        return [f"part{acc.id}", *([f"far{acc.id}"] if self.every(acc) else [])]
+
+    def every(self, acc: Val) -> str:
+        """After how many rows each element of a partial result has had `CHAIN` terms; "" where it never has so many."""
+        if acc.data[0] != "sum" or acc.lane != "f" or not any(acc.dims) or self.w.shape.tile:
+            return ""
+        one_each = row_level(self.nest, acc) or set(self.nest.row) <= reduced_atoms(acc)
+        rows, row, size = self.product(self.w.par), ONE if one_each else self.product(self.w.row), self.kept_size(acc)
+        terms = (rows * row).static
+        if not self.blocked and terms is not None and size.static is not None and terms <= CHAIN * size.static:
+            return ""
+        touched = f"({row.c()})"
+        if self.blocked and not one_each:
+            touched = f"({touched} < BLOCK ? {touched} : BLOCK)"
+        return f"{CHAIN} * (1 + ({size.c()} - 1) / {touched})"
+
+    def product(self, atoms: Sequence[str]) -> Mono:
+        size = ONE
+        for atom in atoms:
+            size = size * self.w.sizes[atom]
+        return size
+
+    def put_aside(self) -> list[str]:
+        """At the end of a row."""
+        out = []
+        for acc in self.nest.accumulations:
+            if every := self.every(acc):
+                n, size = acc.id, self.kept_size(acc).c()
+                out.append(f"if ((r - begin + 1) % ({every}) == 0) for (int64_t i = 0; i < {size}; ++i) {{")
+                out.append(f"  float &near = part{n}[slice * ({size}) + i], &away = far{n}[slice * ({size}) + i];")
+                out.append("  away += near; near = 0.0f;")
+                out.append("}")
         return out
 
     def partial_size(self, acc: Val) -> str:
@@ -173,7 +233,9 @@ class Folds:
 
     def partial_arrays(self) -> list[tuple[str, str, str]]:
         return [
-            (self.partial_type(a), f"part{a.id}", f"{MOST_SLICES} * ({self.partial_size(a)})") for a in self.nest.accumulations
+            (self.partial_type(a), name, f"{MOST_SLICES} * ({self.partial_size(a)})")
+            for a in self.nest.accumulations
+            for name in self.names(a)
         ]
 
     def kept_arrays(self) -> list[tuple[str, str, str]]:
@@ -193,9 +255,10 @@ class Folds:
             n, kind = acc.id, acc.data[0]
             if any(acc.dims):
                 size = self.kept_size(acc).c()
-                join = COMBINE[kind].format("v", f"part{n}[s * ({size}) + i]")
+                one, other = (" + ".join(f"{name}[{at}]" for name in self.names(acc)) for at in ("i", f"s * ({size}) + i"))
+                join = COMBINE[kind].format("v", f"({other})" if "+ far" in other else other)
                 out.append(
-                    f"for (int64_t i = 0; i < {size}; ++i) {{ float v = part{n}[i]; "
+                    f"for (int64_t i = 0; i < {size}; ++i) {{ {SCALAR[acc.lane]} v = {one}; "
                     f"for (int64_t s = 1; s < n; ++s) v = {join}; kept{n}[i] = v; }}"
                 )
             else:

@@ -22,7 +22,7 @@ class NestText:
     stored."""
 
     def __init__(self, writer: NestWriter, exports: set[Val], *, stores: str) -> None:
-        self.w, self.folds, self.stores = writer, Folds(writer, exports), Stores(writer, stores)
+        self.w, self.stores = writer, Stores(writer, stores)
         nest = self.nest = writer.nest
         self.levels = pass_levels(self.nest)
         self.passes = 1 + max([*self.levels.values(), *(self.pass_of(r) for r in nest.roots)], default=0)
@@ -32,6 +32,7 @@ class NestText:
             or any(row_level(self.nest, r) for r in self.nest.roots)
             or any(scans_of(value) for value in [*(s.val for s in nest.stores), *(a.args[0] for a in nest.accumulations)])
         ) and bool(writer.row)
+        self.folds = Folds(writer, exports, blocked=self.blocked)
         if self.blocked:
             writer.par += writer.row[:-1]
             writer.row = writer.row[-1:]
@@ -77,7 +78,7 @@ class NestText:
             if w.shape.tile:
                 tile_loops(w)
             else:
-                sweep(w, low, high)
+                sweep(w, low, high, spills=[self.folds.spill(r) for r in [*reds, *scalar_accs] if self.folds.chained(r)])
         for red in reds:
             self.folds.finish(red)
         for acc in scalar_accs:
@@ -150,3 +151,4 @@ class NestText:
         for acc in nest.accumulations:
             if row_level(nest, acc) or not nest.row:
                 self.folds.add_partial(acc, self.folds.operand(acc))
+        self.w.lines["row"] += self.folds.put_aside()

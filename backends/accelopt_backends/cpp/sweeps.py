@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from accelopt_backends.cpp.emit import NestWriter
 
+FAR = 1 << 12
+"""Elements between two times that sums are put aside: 64 running sums have 64 terms each then, and one (where the inner loop is
+short) 256."""
 
-def sweep(w: NestWriter, low: str, high: str, *, place: str = "") -> None:
-    """From `low` to `high` by vectors, inside the loops over the row's outer atoms; at a `place` of 64 / VEC, one of each."""
+
+def sweep(w: NestWriter, low: str, high: str, *, place: str = "", spills: Sequence[str] = ()) -> None:
+    """From `low` to `high` by vectors, inside the loops over the row's outer atoms; at a `place` of 64 / VEC, one of each.
+    `spills` are done every `FAR` elements, and at the end."""
     out = w.lines["row"]
-    out += ["{"] if w.scans else []
+    out += ["{"] if w.scans or spills else []
+    out += ["int64_t since = 0;"] if spills else []
     depth = 0
     for atom in w.row[:-1]:
         size = w.sizes[atom].c()
@@ -18,13 +26,22 @@ def sweep(w: NestWriter, low: str, high: str, *, place: str = "") -> None:
     pad = "  " * depth
     out += [pad + f"double {carry} = 0.0;" for carry in dict.fromkeys(w.scans)]
     out += [pad + line for line in w.lines["inner"]]
+    if spills:
+        out.append(pad + f"for (int64_t from = {low}; from < {high}; from += {FAR}) {{")
+        out.append(pad + f"const int64_t to = from + {FAR} < {high} ? from + {FAR} : {high};")
+        low, high = "from", "to"
     out.append(pad + f"sweep<UNROLL>({low}, {high}, [&](auto b, int64_t j, int64_t left) INLINED {{")
     out.append(pad + '  _Pragma("GCC unroll 16") for (int u = 0; u < b.N; ++u) {')
     out.append(pad + "    const int64_t k = j + u * VEC;")
     out += [pad + "    " + line for line in w.lines["body"]]
     out += [pad + "  }", pad + "});"]
+    if spills:
+        out.append(pad + f"if ((since += to - from) >= {FAR}) {{")
+        out += [pad + "  " + line for line in spills]
+        out += [pad + "  since = 0;", pad + "}", pad + "}"]
     out += ["  " * d + "}" for d in reversed(range(depth))]
-    out += ["}"] if w.scans else []
+    out += spills
+    out += ["}"] if w.scans or spills else []
 
 
 def tile_loops(w: NestWriter) -> None:

@@ -90,6 +90,14 @@ def cpu_vendor() -> str:
     return _of_processor("vendor_id")
 
 
+def cpu_name() -> str:
+    """This processor as it names itself, with the numbers that tell one generation from the next where names do not: three
+    generations of servers call themselves "AMD EPYC". "" where it says nothing."""
+    fields = ("model name", "cpu family", "model", "CPU implementer", "CPU part")
+    told = [f"{field.removeprefix('cpu ').removeprefix('CPU ')} {found}" for field in fields if (found := _of_processor(field))]
+    return ", ".join(told).removeprefix("model name ")
+
+
 def divides_beside_the_rest() -> bool:
     """Whether a division of a vector costs this processor less than an estimate of the reciprocal and what makes it exact."""
     return cpu_vendor() == "AuthenticAMD"
