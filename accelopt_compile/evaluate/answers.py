@@ -42,8 +42,8 @@ SIGN_DRAWS, FEW_SIGN_DRAWS = 32, 2
 batch norm, or the one step count of AdamW, it gave numbers by luck, and later cases NaN."""
 MANY_DRAWN = 1 << 16
 EQUAL_TERMS = (
-    "constant_rows", "zero_rows", "impulse_last", "one_hot", "ties", "subnormal", "negative_zeros", "tile_edges",
-    "spikes", "sorted", "offset_rows", *EXPONENTS,
+    "constant_rows", "constant_columns", "zero_rows", "impulse_last", "one_hot", "ties", "subnormal", "negative_zeros",
+    "tile_edges", "spikes", "sorted", "offset_rows", *EXPONENTS,
 )  # fmt: skip
 """Families in which a sum has many equal terms, if only after an exponential: its roundings are on one side."""
 ILL_CONDITIONED = {torch.float64: 1e-2, torch.float32: 1e-2, torch.bfloat16: 0.1, torch.float16: 0.1}

@@ -21,7 +21,9 @@ MANY_ELEMENTS = 1 << 18
 """Above this many elements a case gets fewer probes, calls and families: each costs tens of milliseconds."""
 LARGE_ELEMENTS = 1 << 20
 HUGE_ELEMENTS = 1 << 23
-HUGE_FAMILIES = ("normal", "replayed", "large", "offset", "small_ints", "logits", "nonfinite", "mid_exponents")
+HUGE_FAMILIES = (
+    "normal", "replayed", "large", "offset", "small_ints", "constant_columns", "logits", "nonfinite", "mid_exponents",
+)  # fmt: skip
 """Where no size is free and there are so many elements (a model's last layer), a case takes seconds: only these are tried."""
 OTHER_ELEMENTS = 1 << 20
 ROWS_ELEMENTS = 1 << 13

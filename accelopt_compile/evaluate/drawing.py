@@ -42,6 +42,8 @@ def _drawn(family: str, x: torch.Tensor, dtype: torch.dtype, generator: torch.Ge
             x = torch.rand(shape, generator=generator, dtype=work)
         case "constant_rows":
             x = torch.randn(rows, generator=generator, dtype=work).expand(shape).contiguous()
+        case "constant_columns":
+            x = torch.randn(shape[-1:], generator=generator, dtype=work).expand(shape).contiguous()
         case "small_ints":
             x = torch.randint(-2, 3, shape, generator=generator).to(work)
         case "ties":
@@ -64,7 +66,8 @@ def _placed(family: str, x: torch.Tensor, dtype: torch.dtype, generator: torch.G
             x.zero_()
             flat[-1:] = 1
         case "nonfinite":
-            for step, value in ((53, float("nan")), (71, float("inf")), (97, float("-inf"))):
+            # and where log1p(x) and 1/(1-x) have their ends
+            for step, value in ((53, float("nan")), (71, float("inf")), (97, float("-inf")), (61, -1.0), (83, 1.0)):
                 start = int(torch.randint(0, max(1, min(8 * step, flat.numel())), (), generator=generator))
                 flat[start :: step * 8] = value  # elsewhere in each input: a NaN must also meet a number
         case "one_hot":

@@ -30,6 +30,7 @@ FAMILIES = (
     "small_ints",
     "impulse_last",
     "constant_rows",
+    "constant_columns",
     "logits",
     "nonfinite",
     "subnormal",

@@ -1,0 +1,93 @@
+"""What eager gives exactly, or to its last bits, at values that random inputs never are: seeds of regions give it too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.backends import seeds
+
+Function = Callable[[Tensor], Tensor]
+
+
+def ran(function: Function, x: Tensor, folder: Path, *, threads: int = 1, tunables: dict[str, int] | None = None) -> Tensor:
+    """The result of the seed of the only region of `function`."""
+    ((workload, binding),) = seeds.regions_of(function, x)
+    source, out = seeds.BACKEND.seed(workload), torch.empty_like(function(x))
+    kernel = seeds.BACKEND.load(seeds.BACKEND.build(source, source.defaults() | (tunables or {}), str(folder)))
+    assert 0 == kernel([x.data_ptr(), out.data_ptr()], list(binding.values()), threads)
+    return out
+
+
+def put(x: Tensor, *values: float) -> Tensor:
+    x.view(-1)[: len(values)] = torch.tensor(values)
+    return x
+
+
+EQUAL: dict[str, tuple[Function, Callable[[], Tensor]]] = {
+    "the pole of log1p": (lambda x: torch.log1p(x) * 2, lambda: put(torch.ones(64, 512), -1.0, 0.0, -0.0, float("inf"))),
+    "powers of two": (lambda x: torch.log2(x).to(torch.int64), lambda: 2.0 ** torch.arange(-149, 128).float().repeat(4, 1)),
+    "a divisor's multiples": (lambda x: torch.ceil(x / 60.0) * 60.0 - x, lambda: put(torch.rand(64, 512), *range(0, 6000, 60))),
+    "a number divided by itself": (lambda x: torch.where(x / 41.0 >= 1.0, x * 2, -x), lambda: put(torch.rand(64, 512), 41.0)),
+    "parts of the largest": (
+        lambda x: torch.floor(x / x.abs().amax(-1, keepdim=True) * 3),
+        lambda: put(torch.rand(64, 512) * 40, 41.0, -41.0),
+    ),
+    "a divisor whose reciprocal is infinite": (lambda x: torch.relu(x / 2.0**-130) + 1, lambda: put(torch.zeros(64, 512), 1e-40)),
+    "a reciprocal that is subnormal": (lambda x: torch.relu(x / 2.0**127) + 1, lambda: put(torch.zeros(64, 512), 3e38)),
+    "a short float that is a number": (
+        lambda x: torch.where(x > 0.1, x * 3, x + 1),
+        lambda: torch.full((64, 512), 0.1, dtype=torch.bfloat16),
+    ),
+    "more than 24 bits": (
+        lambda m: m.sum(-1) + m.sum((0, 2)),
+        lambda: put(torch.ones(4096, 2, 6144), 0.0).bool(),
+    ),
+    "beyond a float's range and back": (lambda x: x.cumsum(-1) * 1.5, lambda: put(torch.zeros(8, 512), 2e38, 2e38, -2e38)),
+    "what is left of terms that cancel": (lambda x: x.cumsum(-1) * 1.5, lambda: put(torch.zeros(8, 512), 1e8, 1.0, -1e8)),
+}
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_exact_where_eager_is(name: str, tmp_path: Path) -> None:
+    """Equal, NaN and infinities too."""
+    function, make = EQUAL[name]
+    x = make()
+    torch.testing.assert_close(ran(function, x, tmp_path), function(x), rtol=0, atol=0, equal_nan=True)
+
+
+CLOSE: dict[str, tuple[Function, Callable[[], Tensor]]] = {
+    "65536 rows": (lambda x: x.sum(0), lambda: torch.full((65536, 64), 0.1)),
+    "outer dimensions": (lambda x: (x * 2).sum((0, 1)), lambda: torch.full((64, 256, 64), 0.1)),
+    "all but the middle": (lambda x: (x * 2).sum((0, 2)), lambda: torch.full((8192, 8, 64), 0.1)),
+    "a long row": (lambda x: x.mean(1) * 2, lambda: torch.full((4, 1 << 20), 0.1)),
+    "a long row of short ones": (lambda x: (x * x).sum((1, 2, 3)) * 2, lambda: torch.full((2, 64, 64, 300), 0.1)),
+    "a subnormal row's largest": (lambda x: x / x.abs().amax(-1, keepdim=True), lambda: torch.rand(64, 512) * 2e-39),
+}
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+@pytest.mark.parametrize("name", CLOSE)
+def test_equal_terms_do_not_drift(name: str, unroll: int, tmp_path: Path) -> None:
+    """In float64, within 2e-5: what one chain of float32 additions was off by 6e-4."""
+    function, make = CLOSE[name]
+    x = make()
+    for threads in (1, 2):
+        found = ran(function, x, tmp_path, threads=threads, tunables={"UNROLL": unroll})
+        torch.testing.assert_close(found.double(), function(x.double()), rtol=2e-5, atol=0)
+
+
+def test_decode_attention_keeps_to_its_rows(tmp_path: Path) -> None:
+    """31 queries in tiles of three are 33 rows; the build has fences around what is on the stack."""
+    f = torch.nn.functional.scaled_dot_product_attention
+    q, k, v = torch.randn(2, 31, 1, 64), torch.randn(2, 1, 512, 64), torch.randn(2, 1, 512, 64)
+    ((workload, binding),) = seeds.regions_of(lambda q, k, v: f(q, k, v, enable_gqa=True), q, k, v)
+    source = seeds.BACKEND.seed(workload)
+    chosen = source.defaults() | {"ROW_TILE": 3, "ROW_LIMIT": 32}
+    assert set(chosen) == set(source.defaults())
+    assert "seen[MOST_ROWS + ROW_TILE]" in source.text
+    assert "" == seeds.fault(source, workload, binding, tmp_path, tunables=chosen)
