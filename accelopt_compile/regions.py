@@ -96,7 +96,8 @@ class RegionBuilder:
                     inputs.setdefault(source)
         given = {n for n in kept if self._widens(n) and self._leaves(n, inside) and self._only_computed_with(n, inside)}
         for node in reversed(kept):
-            shows = self.kind[node] is Kind.VIEW and all(source in inside for source in node.all_input_nodes)
+            call = node.all_input_nodes[0] if self.kind[node] is Kind.ITEM else node
+            shows = self.kind[call] is Kind.VIEW and all(source in inside for source in call.all_input_nodes)
             if shows and (self._leaves(node, inside) or not given.isdisjoint(node.users)):
                 given.add(node)
         outputs = [n for n in kept if n not in given and (self._leaves(n, inside) or not given.isdisjoint(n.users))]

@@ -56,9 +56,10 @@ def replace_region(graph: Graph, region: Region, signed: Signed, make_call: Make
 def _seen_outside(region: Region) -> set[Node]:
     """Nodes of the region that stay, because somebody outside reads them and they are none of its results: what is free, computed
     of the results."""
+    inside, results = set(region.nodes), set(region.outputs)
     found: set[Node] = set()
     for node in reversed(region.nodes):
-        if node not in region.outputs and any(user not in region.nodes or user in found for user in node.users):
+        if node not in results and any(user not in inside or user in found for user in node.users):
             found.add(node)
     return found
 

@@ -86,12 +86,22 @@ def test_rows_that_were_as_many_by_chance_need_not_be_so_again() -> None:
         torch.testing.assert_close(compiled(x, at), function(x, at))
 
 
-def test_a_view_of_a_result_stays_one() -> None:
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "regrouped": lambda y: y.view(-1),
+    "turned": lambda y: y.t(),
+    "a view of a view": lambda y: y.view(-1, 64).t(),
+    "the first part": lambda y: y.split([128, 128])[0],
+    "the first of three": lambda y: y.view(256, 4, 128).unbind(1)[0],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_a_result_stays_one(name: str) -> None:
     """As in eager and Inductor: what is written to the one is seen in the other."""
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = torch.relu(x * 2 + 1)
-        v = y.view(-1)
+        v = VIEWS[name](y)
         return y, v, v.sin()
 
     with torch.no_grad():
