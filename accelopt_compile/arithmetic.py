@@ -92,6 +92,7 @@ def _rule_rsub(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
 
 def _times(b: Builder, y: Any, alpha: Any, spec: Spec) -> Any:
     """y * alpha, in the dtype of the result: 2 * uint8 200 is 400 beside a float32."""
+    alpha = bool(alpha) if spec.dtype is torch.bool else alpha  # a number would make integers of truth values
     if alpha == 1:
         return y
     if not isinstance(y, Out):

@@ -73,6 +73,13 @@ def test_alpha_is_multiplied_in_the_result_s_dtype(operator: Any, dtype: torch.d
     checked(lambda x, y: torch.relu(operator(x, y, alpha=2)), torch.zeros(256, 512), y)
 
 
+@pytest.mark.parametrize("alpha", [0, 2])
+def test_alpha_of_truth_values_is_one(alpha: int) -> None:
+    """They are added as truth values."""
+    x, y = (torch.arange(256 * 512).view(256, 512) % n == 0 for n in (2, 3))
+    checked(lambda x, y: torch.where(torch.add(x, y, alpha=alpha), 2.0, 3.0), x, y)
+
+
 def test_rows_that_were_as_many_by_chance_need_not_be_so_again() -> None:
     """gather asks for no more rows of positions than there are; the output has as many as there are positions."""
     x, at = torch.randn(64, 512), torch.randint(0, 512, (64, 1))

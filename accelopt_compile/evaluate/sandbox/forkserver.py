@@ -60,8 +60,9 @@ class ForkServer:
 
     def why_not(self, timeout_s: float) -> str:
         """Why it is not ready after so long."""
-        code = self._process.poll()
-        if code is None:
+        try:
+            code = self._process.wait(0.5)  # what ends closes its socket a little earlier
+        except subprocess.TimeoutExpired:
             return f"the fork server did not start within {timeout_s:.0f} s"
         with contextlib.suppress(OSError):
             last = self._said.read_bytes()[-2000:].decode(errors="replace").strip().splitlines()[-1:]

@@ -14,7 +14,7 @@ from accelopt_backends.cpp.lines import LEVELS, Ex, Key, Lines, Shape
 from accelopt_backends.loops.affine import ONE, Affine, Mono, Unsupported, mono
 from accelopt_backends.loops.nests import Nest
 from accelopt_backends.loops.pull import Index, Segment, around_lookup, canonical, flattened, narrow, resolve, running
-from accelopt_backends.loops.shortcuts import shortcut
+from accelopt_backends.loops.shortcuts import is_partition, shortcut
 from accelopt_backends.loops.steps import stepped
 from accelopt_backends.loops.values import Graph, Val
 
@@ -119,7 +119,8 @@ class NestWriter(Lines):
         level = max((a.level for a in args), key=LEVELS.index, default="row")
         if op == "div" and level == "body" and not args[1].varying and args[1].lane == "f":
             exact = operands[1].kind == "const" or val in self.exact
-            return self.define("body", "f", self.quotient(args[0].name, args[1], exact), args[0].heavy)
+            text = self.quotient(args[0].name, args[1], exact=exact, scaled=not is_partition(operands[1]))
+            return self.define("body", "f", text, args[0].heavy)
         if op == "id":
             return args[0]
         names = [f"all({a.name})" if level == "body" and not a.varying else a.name for a in args]
@@ -129,15 +130,16 @@ class NestWriter(Lines):
         self.sections.add(section)
         return self.define(level, val.lane, text, heavy or any(a.heavy for a in args))
 
-    def quotient(self, dividend: str, divisor: Ex, exact: bool) -> str:
+    def quotient(self, dividend: str, divisor: Ex, *, exact: bool, scaled: bool) -> str:
         """The text of a quotient of a vector by what is the same for all of it: a product with its reciprocal, within 1.5 ulp
-        unless it is to be exact."""
+        unless it is to be `exact`, and `scaled` where the divisor may have none that is a normal number."""
         self.sections.add("quotient")
-        scale = self.once(divisor.level, "scale", f"scale_for({divisor.name})")
-        scaled = self.once(divisor.level, "scaled", f"{divisor.name} * {scale}")
-        inverse = self.once(divisor.level, "inverse", f"1.0f / {scaled}")
-        dividend = f"{dividend} * all({scale})"
-        return f"quotient({dividend}, all({scaled}), all({inverse}))" if exact else f"{dividend} * all({inverse})"
+        name = divisor.name
+        if scaled:
+            scale = self.once(divisor.level, "scale", f"scale_for({name})")
+            name, dividend = self.once(divisor.level, "scaled", f"{name} * {scale}"), f"{dividend} * all({scale})"
+        inverse = self.once(divisor.level, "inverse", f"1.0f / {name}")
+        return f"quotient({dividend}, all({name}), all({inverse}))" if exact else f"{dividend} * all({inverse})"
 
     def once(self, level: str, what: str, text: str) -> str:
         """The name of a number that is computed at most once at its level."""

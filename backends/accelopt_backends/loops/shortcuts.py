@@ -23,6 +23,11 @@ def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
     return op, args
 
 
+def is_partition(val: Val) -> bool:
+    """Whether it is a sum of e**(x - max x): at least 1, and no more than it has terms."""
+    return val.kind == "reduce" and val.data[0] == "sum" and val.args[0].kind == "point" and shortcut(val.args[0])[0] == "exp_up_to_0"
+
+
 def _beside_one(val: Val, function: str) -> Val | None:
     """function(x) where `val` is 1 + function(x), in float32."""
     if val.kind != "point" or val.data != "add" or val.dtype != "f32":
