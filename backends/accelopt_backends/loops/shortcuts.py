@@ -25,7 +25,9 @@ def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
 
 def is_partition(val: Val) -> bool:
     """Whether it is a sum of e**(x - max x): at least 1, and no more than it has terms."""
-    return val.kind == "reduce" and val.data[0] == "sum" and val.args[0].kind == "point" and shortcut(val.args[0])[0] == "exp_up_to_0"
+    if val.kind != "reduce" or val.data[0] != "sum" or val.args[0].kind != "point":
+        return False
+    return shortcut(val.args[0])[0] == "exp_up_to_0"
 
 
 def _beside_one(val: Val, function: str) -> Val | None:
