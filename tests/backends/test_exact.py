@@ -43,6 +43,18 @@ EQUAL: dict[str, tuple[Function, Callable[[], Tensor]]] = {
         lambda x: torch.where(x > 0.1, x * 3, x + 1),
         lambda: torch.full((64, 512), 0.1, dtype=torch.bfloat16),
     ),
+    "the sign of what is no number": (lambda x: torch.sign(x) * 2 + 1, lambda: put(torch.randn(64, 512), float("nan"), -0.0)),
+    "a bound below a type": (lambda x: x.clamp(-1, 3) * 2, lambda: torch.arange(512).repeat(64, 1).to(torch.uint8)),
+    "floats beyond 32 bits": (
+        lambda x: (x * 2).to(torch.int32),
+        lambda: put(torch.randn(64, 512), 2e9, -2e9, float("inf"), float("-inf"), float("nan"), 1.0),
+    ),
+    "e**0 in 16 bits": (lambda x: torch.floor(torch.exp(x)), lambda: put(-0.5 - torch.rand(64, 512), 0.0, -0.0).bfloat16()),
+    "integers beside a product": (
+        lambda x: torch.addcmul(x, x, x, value=-3),
+        lambda: torch.arange(64 * 512).view(64, 512).to(torch.int16),
+    ),
+    "powers of truth values": (lambda x: x.float() ** 0.5 + torch.pow(x, 2), lambda: put(torch.zeros(64, 512), 1.0).bool()),
     "more than 24 bits": (
         lambda m: m.sum(-1) + m.sum((0, 2)),
         lambda: put(torch.ones(4096, 2, 6144), 0.0).bool(),

@@ -49,7 +49,7 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "minimum": ("minimum({0}, {1})", "", False),
     "isnan": ("ne({0}, {0})", "", False),
     "isinf": ("eq(abs_({0}), {inf})", "", False),
-    "sign": ("where(gt({0}, {zero}), {one}, where(lt({0}, {zero}), -{one}, {0}))", "", False),
+    "sign": ("where(gt({0}, {zero}), {one}, where(lt({0}, {zero}), -{one}, {zero}))", "", False),
     "eq": ("eq({0}, {1})", "", False),
     "ne": ("ne({0}, {1})", "", False),
     "lt": ("lt({0}, {1})", "", False),
@@ -64,6 +64,7 @@ POINT: dict[str, tuple[str, str, bool]] = {
     "to_f": ("to_f({0})", "", False),
     "to_l": ("to_l({0})", "", False),
     **{f"wrap_{kind}": (f"wrap_{kind}({{0}})", "wrap", False) for kind in NARROW},
+    "cut_i32": ("cut_i32({0})", "wrap", False),
     "to_b": ("to_b({0})", "", False),
 }
 

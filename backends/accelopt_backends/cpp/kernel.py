@@ -12,6 +12,7 @@ from accelopt_backends.cpp.toolchain import cpu_vendor, divides_beside_the_rest
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
+from accelopt_backends.loops.steps import stepped
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import KernelSource, Workload
 
@@ -56,15 +57,20 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     used = _used_tunables("\n".join(body))
     if graph.summed and "PREFETCH" in used:
         used["PREFETCH"] = STREAMED_PREFETCH
-    lines = [*heading(workload, "//"), *_tunable_lines(used), *_arithmetic(sections, workload), prelude(sections), ""]
+    lines = [*heading(workload, "//"), *_tunable_lines(used), *_arithmetic(sections, graph), prelude(sections), ""]
     text = "\n".join([*lines, *_entry(workload, body)]) + "\n"
     return KernelSource(language="cpp", text=text, tunables=used, structure=dict(structure), origin="seed")
 
 
-def _arithmetic(sections: set[str], workload: Workload) -> list[str]:
+ROUGH = frozenset({"exp", "sigmoid", "tanh", "erf", "div"})
+"""Operators that are computed less exactly where all results are stored in 16 bits."""
+
+
+def _arithmetic(sections: set[str], graph: Graph) -> list[str]:
     """What the prelude's functions are told of results and of this processor. It stands in the text, as all that was proven."""
     wanted = closure(sections)
-    half = {"exp", "ratio"} & wanted and half_results(workload)
+    steps = any(val.kind == "point" and val.data in ROUGH for val in stepped(graph))  # floor(exp(0)) is 1
+    half = {"exp", "ratio"} & wanted and half_results(graph.workload) and not steps
     fast = "ratio" in wanted and divides_beside_the_rest()
     return [f"#define {name} 1" for name, so in (("HALF_RESULTS", half), ("FAST_DIVISION", fast)) if so]
 

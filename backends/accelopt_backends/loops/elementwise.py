@@ -5,7 +5,7 @@ from __future__ import annotations
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.operands import Result, Rule, argument, convert, promote
 from accelopt_backends.loops.values import NARROW, Graph, Val, lane_of
-from accelopt_compile.records import DtypeArg, Node
+from accelopt_compile.records import Arg, DtypeArg, Node
 
 FLOAT_ONLY = [
     "exp",
@@ -61,7 +61,9 @@ def divide(g: Graph, node: Node) -> Result:
         return [g.point("div", [a, b], out)]
     if lane_of(out) != "f":
         raise Unsupported("integer division")
-    return [g.point("floor" if mode == "floor" else "trunc", [g.point("div", [a, b], out)], out)]
+    if mode == "floor":
+        raise Unsupported("division to the floor: eager takes the remainder away first, so that 1 // 0.1 is 9")
+    return [g.point("trunc", [g.point("div", [a, b], out)], out)]
 
 
 def pointwise(op: str) -> Rule:
@@ -110,7 +112,7 @@ def power(g: Graph, node: Node) -> Result:
     out = node.outputs[0].dtype
     base, exponent = node.args[:2]
     if isinstance(exponent, int | float) and not isinstance(exponent, bool):
-        x = g.operand(base, out)
+        x = convert(g, g.operand(base, out), lane_of(out))
         if exponent in (2, 3, 4, -1, -2, 1, 0.5, -0.5):
             return [_fixed_power(g, x, float(exponent), out)]
     if lane_of(out) != "f":
@@ -142,23 +144,34 @@ def clamp(g: Graph, node: Node) -> Result:
     low = argument(node, 1, "min") if name in ("clamp", "clamp_min") else None
     high = argument(node, 2, "max") if name == "clamp" else (argument(node, 1, "max") if name == "clamp_max" else None)
     if low is not None:
-        x = g.point("maximum", promote(g, [x, g.operand(low, out)], lane_of(out)), out)
+        x = g.point("maximum", promote(g, [x, g.operand(_bound(low, out), out)], lane_of(out)), out)
     if high is not None:
-        x = g.point("minimum", promote(g, [x, g.operand(high, out)], lane_of(out)), out)
+        x = g.point("minimum", promote(g, [x, g.operand(_bound(high, out), out)], lane_of(out)), out)
     return [x]
+
+
+def _bound(value: Arg, dtype: str) -> Arg:
+    """A bound as eager has it, in the dtype of the result: -1 is 255 for a uint8."""
+    if dtype not in NARROW or not isinstance(value, int) or isinstance(value, bool):
+        return value
+    bits = int(dtype[1:])
+    wrapped = value % (1 << bits)
+    return wrapped - (1 << bits) if dtype[0] == "i" and wrapped >> (bits - 1) else wrapped
 
 
 def to_dtype(g: Graph, node: Node) -> Result:
     out = node.outputs[0].dtype
     x = g.operand(node.args[0], out)
     y = convert(g, x, lane_of(out))
+    if x.lane == "f" and out in NARROW:
+        y = g.point("cut_i32", [y], "i64")
     if y is x or y.dtype != out:
         # A narrower float is rounded where it is stored.
         y = g.point("id", [y], out)
     return [y]
 
 
-_OVERFLOWS = ("add", "sub", "mul", "neg", "abs", "pow", "square", "convert_element_type", "_to_copy", "sum")
+_OVERFLOWS = ("add", "sub", "mul", "neg", "abs", "pow", "square", "convert_element_type", "_to_copy", "sum", "addcmul")
 """Operators whose exact result may not fit into their integer type."""
 
 
@@ -182,11 +195,14 @@ def lerp(g: Graph, node: Node) -> Result:
 def addc(op: str) -> Rule:
     def rule(g: Graph, node: Node) -> Result:
         out = node.outputs[0].dtype
-        a, b, c = promote(g, [g.operand(x, out) for x in node.args[:3]], "f")
+        lane = lane_of(out)
+        if lane != "f" and op == "div":
+            raise Unsupported("integer division")
+        a, b, c = promote(g, [g.operand(x, out) for x in node.args[:3]], lane)
         value = dict(node.kwargs).get("value", 1)
         product = g.point(op, [b, c], out)
         if value != 1:
-            product = g.point("mul", [product, convert(g, g.operand(value, out), "f")], out)
+            product = g.point("mul", [product, convert(g, g.operand(value, out), lane)], out)
         return [g.point("add", [a, product], out)]
 
     return rule

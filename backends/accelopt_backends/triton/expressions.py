@@ -40,7 +40,7 @@ POINT: dict[str, str] = {
     "minimum": "smallest({0}, {1})",
     "isnan": "{0} != {0}",
     "isinf": 'tl.abs({0}) == float("inf")',
-    "sign": "tl.where({0} > 0, {one}, tl.where({0} < 0, -{one}, {0}))",
+    "sign": "tl.where({0} > 0, {one}, tl.where({0} < 0, -{one}, {zero}))",
     "eq": "{0} == {1}",
     "ne": "{0} != {1}",
     "lt": "{0} < {1}",
@@ -57,6 +57,7 @@ POINT: dict[str, str] = {
     "where": "tl.where({0}, {1}, {2})",
     "to_f": "{0}.to(tl.float32)",
     "to_l": "{0}.to(tl.int64)",
+    "cut_i32": "{0}",  # a GPU's own conversion does not wrap either
     "to_b": "{0} != 0",
 }
 
