@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.backends import seeds
 
-Function = Callable[[Tensor], Tensor]
+Function = Callable[..., Tensor]
 
 
 def ran(function: Function, x: Tensor, folder: Path, *, threads: int = 1, tunables: dict[str, int] | None = None) -> Tensor:
@@ -103,3 +103,23 @@ def test_decode_attention_keeps_to_its_rows(tmp_path: Path) -> None:
     assert set(chosen) == set(source.defaults())
     assert "seen[MOST_ROWS + ROW_TILE]" in source.text
     assert "" == seeds.fault(source, workload, binding, tmp_path, tunables=chosen)
+
+
+SEVERAL: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
+    "a part of a concatenation beside itself": (
+        lambda x, y: torch.minimum(x, torch.cat([x, y], 1)) * 2,
+        (torch.randn(16, 1), torch.randn(16, 64)),
+    ),
+    "a number of another type": (
+        lambda x, y: torch.maximum(x + y, y) * 2,
+        (torch.arange(-128, 128).repeat(64, 1).to(torch.int8), torch.tensor(184, dtype=torch.uint8)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_several_inputs_are_read_as_eager_reads_them(name: str, tmp_path: Path) -> None:
+    function, given = SEVERAL[name]
+    ((workload, binding),) = seeds.regions_of(function, *given)
+    source = seeds.BACKEND.seed(workload)
+    assert "" == seeds.fault(source, workload, binding, tmp_path, families=("wide_ints",))

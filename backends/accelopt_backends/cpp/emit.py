@@ -44,16 +44,17 @@ class NestWriter(Lines):
         """The named value of `val` at `index`, writing what it takes."""
         val, index = resolve(self.bounds, val, index, self.vector_before_merges, self.segment)
         key: Key = (val.id, index)
+        here = (*key, self.segment)  # in another part of a concatenation the same place has another value
         for level in LEVELS:
-            if key in self.memo[level]:
-                return self.memo[level][key]
+            if here in self.memo[level]:
+                return self.memo[level][here]
         if not self.heads and key in self.shape.buffered and self.seen.get(key, {self.pass_number}) != {self.pass_number}:
             self.loaded.add(key)
             kept = self.define("body", "f", f"load(b, {self.buffer(key)} + {self.row_position()}, left)")
-            self.memo["body"][key] = kept
+            self.memo["body"][here] = kept
             return kept
         ex: Ex = getattr(self, f"_{val.kind}")(val, index)
-        self.memo[ex.level][key] = ex
+        self.memo[ex.level][here] = ex
         if ex.varying and not self.heads:
             self.seen.setdefault(key, set()).add(self.pass_number)
             self.heavy[key] = ex.heavy

@@ -36,7 +36,7 @@ def binary(op: str) -> Rule:
         out = node.outputs[0].dtype
         if out == "b8":
             return of_masks(op, g, node)
-        a, b = (g.operand(x, out) for x in node.args[:2])
+        a, b = (_in_type(g, g.operand(x, out), out) for x in node.args[:2])
         alpha = argument(node, 2, "alpha", 1)
         a, b = promote(g, [a, b], lane_of(out))
         if alpha != 1:
@@ -71,7 +71,7 @@ def pointwise(op: str) -> Rule:
 
     def rule(g: Graph, node: Node) -> Result:
         out = node.outputs[0].dtype
-        vals = [g.operand(x, out) for x in node.args if not isinstance(x, DtypeArg)]
+        vals = [_in_type(g, g.operand(x, out), out) for x in node.args if not isinstance(x, DtypeArg)]
         if out == "b8" and op not in ("isnan", "isinf"):
             return of_masks(op, g, node)
         lane = lane_of(out) if out != "b8" else None
@@ -180,6 +180,13 @@ def wrapped(g: Graph, val: Val | None, name: str) -> Val | None:
     if val is None or val.dtype not in NARROW or name not in _OVERFLOWS:
         return val
     return g.point(f"wrap_{val.dtype}", [val], val.dtype)
+
+
+def _in_type(g: Graph, val: Val, out: str) -> Val:
+    """An operand in the type of the result, where that holds less: a single uint8 of 184 beside int8 is -72."""
+    if val.kind == "const" or val.dtype == out or val.lane != "l" or out not in NARROW:
+        return val
+    return g.point(f"wrap_{out}", [val], out)
 
 
 def identity(g: Graph, node: Node) -> Result:
