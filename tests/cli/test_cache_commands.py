@@ -64,6 +64,15 @@ def test_ls_lists_the_fastest_first(ids: dict[str, str], capsys: pytest.CaptureF
     assert "relu" == found[0]["operators"]
 
 
+def test_ls_tells_records_of_one_workload_apart(ids: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """One for each number of threads looked like the same line twice."""
+    Store.open().put(replace(winner(relu(4)), environment={"threads": "7"}), relu(4))
+    assert 0 == run(["cache", "ls", "--outcome", "winner"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    at = head.index("threads")
+    assert {"7", "-"} == {row[at:].split()[0] for row in rows}
+
+
 def test_show_source_prints_the_kernel_and_nothing_else(ids: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     """`cache show ID --source` can be redirected into a file and compiled."""
     assert 0 == run(["cache", "show", ids["winner"][:10], "--source"])
