@@ -35,6 +35,17 @@ def command(tmp_path: Path, *arguments: str, model: str = MODEL) -> subprocess.P
     return subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def said_until(running: subprocess.Popen[str], words: str) -> str:
+    """What a process says on stderr up to the line with these words."""
+    assert running.stderr is not None
+    seen = ""
+    for line in running.stderr:
+        seen += line
+        if words in line:
+            break
+    return seen
+
+
 def test_what_prewarm_found_is_listed_and_found_again(tmp_path: Path) -> None:
     """Regions are reported with exit code 0 or 3; a second prewarm searches nothing and agrees with the first."""
     first = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "10", "--json")
@@ -55,12 +66,7 @@ def test_what_prewarm_found_is_listed_and_found_again(tmp_path: Path) -> None:
 def test_ctrl_c_is_exit_code_130_and_one_line(tmp_path: Path) -> None:
     """An interrupted search ends with 130, says that it can be resumed, and shows no traceback."""
     running = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "600")
-    assert running.stderr is not None
-    seen = ""
-    for line in running.stderr:
-        seen += line
-        if "searching" in line:
-            break
+    seen = said_until(running, "searching")
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=120)
     assert 130 == running.returncode, seen + errors
@@ -79,12 +85,7 @@ def test_ctrl_c_before_the_first_search_does_not_wait_for_compilers(tmp_path: Pa
     """Baselines are compiled in advance for up to 0.7 of the budget."""
     many = MODEL.replace("torch.nn.LayerNorm(192)", "torch.nn.LayerNorm(192), torch.nn.Linear(192, 64), torch.nn.Softmax(-1)")
     running = command(tmp_path, "prewarm", "my_model:build", "--budget-s", "600", model=many)
-    assert running.stderr is not None
-    seen = ""
-    for line in running.stderr:
-        seen += line
-        if "with Inductor first" in line:
-            break
+    seen = said_until(running, "with Inductor first")
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate(timeout=20)

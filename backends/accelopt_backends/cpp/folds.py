@@ -6,8 +6,6 @@ for each slice of the rows; the parts are joined when all rows are done.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from accelopt_backends.cpp.emit import SCALAR_STORED, NestWriter
 from accelopt_backends.cpp.expressions import SCALAR, VECTOR
 from accelopt_backends.cpp.lines import Ex
@@ -74,7 +72,7 @@ class Folds:
 
     def chained(self, red: Val) -> bool:
         """Whether a row's sum may have more terms than one chain should."""
-        length = self.product(self.w.row).static
+        length = self.w.product(self.w.row).static
         long = length is None or length > LONG_ROW
         return red.data[0] == "sum" and red.args[0].lane == "f" and long and not self.blocked
 
@@ -200,7 +198,7 @@ class Folds:
         if acc.data[0] != "sum" or acc.lane != "f" or not any(acc.dims) or self.w.shape.tile:
             return ""
         one_each = row_level(self.nest, acc) or set(self.nest.row) <= reduced_atoms(acc)
-        rows, row, size = self.product(self.w.par), ONE if one_each else self.product(self.w.row), self.kept_size(acc)
+        rows, row, size = self.w.product(self.w.par), ONE if one_each else self.w.product(self.w.row), self.kept_size(acc)
         terms = (rows * row).static
         if not self.blocked and terms is not None and size.static is not None and terms <= CHAIN * size.static:
             return ""
@@ -208,12 +206,6 @@ class Folds:
         if self.blocked and not one_each:
             touched = f"({touched} < BLOCK ? {touched} : BLOCK)"
         return f"{CHAIN} * (1 + ({size.c()} - 1) / {touched})"
-
-    def product(self, atoms: Sequence[str]) -> Mono:
-        size = ONE
-        for atom in atoms:
-            size = size * self.w.sizes[atom]
-        return size
 
     def put_aside(self) -> list[str]:
         """At the end of a row."""
@@ -256,7 +248,7 @@ class Folds:
             if any(acc.dims):
                 size = self.kept_size(acc).c()
                 one, other = (" + ".join(f"{name}[{at}]" for name in self.names(acc)) for at in ("i", f"s * ({size}) + i"))
-                join = COMBINE[kind].format("v", f"({other})" if "+ far" in other else other)
+                join = COMBINE[kind].format("v", f"({other})" if len(self.names(acc)) > 1 else other)
                 out.append(
                     f"for (int64_t i = 0; i < {size}; ++i) {{ {SCALAR[acc.lane]} v = {one}; "
                     f"for (int64_t s = 1; s < n; ++s) v = {join}; kept{n}[i] = v; }}"

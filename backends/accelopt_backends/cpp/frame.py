@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from accelopt_backends.cpp.emit import NestWriter
 from accelopt_backends.cpp.folds import MOST_SLICES
@@ -29,7 +29,7 @@ def join(texts: Sequence[NestText], *, together: bool) -> list[str]:
     while at < len(texts):
         text, following = texts[at], texts[at + 1] if at + 1 < len(texts) else None
         inside = _rows_inside(following, text) if together and following is not None else []
-        elements = _product(following.w, [*following.w.par, *following.w.row]) if inside and following is not None else None
+        elements = following.w.product([*following.w.par, *following.w.row]) if inside and following is not None else None
         arrays += _arrays(text)
         lines += _frame(text, inside, elements)
         at += 2 if inside else 1
@@ -48,7 +48,7 @@ def _arrays(text: NestText) -> list[Array]:
     """The memory of a nest: results that later nests read, partial results of the slices, rows that are kept."""
     w = text.w
     # As many as `_items` makes slices at most: with 8 threads two rows of 80 MB asked for 640 MB.
-    most = MOST_SLICES if w.shape.tile or text.blocked else f"slices(threads, {_product(w, w.par).c()}, 1)"
+    most = MOST_SLICES if w.shape.tile or text.blocked else f"slices(threads, {w.product(w.par).c()}, 1)"
     rows = [("float", _shared(w, key), f"{most} * ({_room(w)})") for key in _buffered(w) if not _on_stack(w)]
     return [*text.folds.kept_arrays(), *text.folds.partial_arrays(), *rows]
 
@@ -64,12 +64,12 @@ def _shared(w: NestWriter, key: Key) -> str:
 
 def _room(w: NestWriter) -> str:
     """Elements of a kept row, and of what lies between two: slices share no cache line."""
-    return f"{_product(w, w.row).c()} + VEC + 16"
+    return f"{w.product(w.row).c()} + VEC + 16"
 
 
 def _on_stack(w: NestWriter) -> bool:
     """Whether the compiler may keep a row in registers."""
-    length = _product(w, w.row)
+    length = w.product(w.row)
     return not length.symbols and length.coef <= ON_STACK
 
 
@@ -77,7 +77,7 @@ def _frame(text: NestText, inside: Sequence[str] = (), elements: Mono | None = N
     """The whole nest. `inside`: what follows on each of its rows, as `_rows_inside` gives it for the next nest; `elements`: how
     many elements that computes for all rows."""
     w = text.w
-    count, length = _product(w, w.par), _product(w, w.row)
+    count, length = w.product(w.par), w.product(w.row)
     out = [f"// nest {w.number + 1}: {count.c()} rows of {length.c()}" + (", in blocks" if text.blocked else ""), "{"]
     out += ["  " + line for line in _items(text, count, length, elements)]
     out += text.folds.partials()
@@ -124,18 +124,18 @@ def _rows_inside(text: NestText, outer: NestText) -> list[str]:
     """This nest's rows that read results of one row `r` of `outer` alone, as lines that follow that row. Empty where this
     nest has to wait for all of `outer`: where the two differ in their outer loops, a result is read by another row, or
     outputs lie over inputs."""
-    w, rows = text.w, _product(outer.w, outer.w.par)
+    w, rows = text.w, outer.w.product(outer.w.par)
     if not text.blocked or outer.blocked or w.shape.tile or w.graph.workload.aliases or rows.is_one:
         return []
     if text.nest.accumulations or outer.nest.accumulations:
         return []
-    leading = next((n for n in range(len(w.par) + 1) if _product(w, w.par[:n]) == rows), 0)
+    leading = next((n for n in range(len(w.par) + 1) if w.product(w.par[:n]) == rows), 0)
     read = [(value, form) for value, form in w.kept if value in outer.nest.reductions]
     if not (leading and read) or any(form != _row_number(w, w.par[:leading]) for _, form in read):
         return []
     if any(outer.w.merge(outer.folds.flat(value)) != _row_number(outer.w, outer.w.par) for value, _ in read):
         return []
-    each = f"({_product(w, w.par[leading:]).c()}) * blocks"
+    each = f"({w.product(w.par[leading:]).c()}) * blocks"
     rows_text = ["    " + line for line in [*_decode(text), *w.lines["row"]]]
     return [
         f"// nest {w.number + 1}: the rows that belong to this one",
@@ -169,13 +169,6 @@ def _decode(text: NestText) -> list[str]:
 
 def _blocks(w: NestWriter) -> str:
     return f"const int64_t blocks = ({w.sizes[w.row[-1]].c()} + BLOCK - 1) / BLOCK;"
-
-
-def _product(w: NestWriter, atoms: Iterable[str]) -> Mono:
-    size = ONE
-    for atom in atoms:
-        size = size * w.sizes[atom]
-    return size
 
 
 def _row_number(w: NestWriter, par: Sequence[str]) -> Affine:

@@ -5,10 +5,11 @@ A level is row, inner (inside the outer row atoms) or body (per vector): a line 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from accelopt_backends.cpp.expressions import SCALAR, VECTOR
-from accelopt_backends.loops.affine import Affine
+from accelopt_backends.loops.affine import ONE, Affine, Mono
 from accelopt_backends.loops.nests import Nest
 from accelopt_backends.loops.pull import Index, canonical
 from accelopt_backends.loops.values import Graph
@@ -67,6 +68,13 @@ class Lines:
         self.stages: list[tuple[str, Affine]] = []
         self.streams: dict[str, str] = {}
         """Pointers into inputs that move from row to row, with their step."""
+
+    def product(self, atoms: Iterable[str]) -> Mono:
+        """How many turns these loops take together."""
+        size = ONE
+        for atom in atoms:
+            size = size * self.sizes[atom]
+        return size
 
     # ------------------------------------------------------------ names, levels
 
