@@ -66,10 +66,8 @@ class RegionBuilder:
         region = self._region(body)
         why = self._region_refusal(region)
         if why:
-            if len(group) > 1:
-                return self._first_part(group)
-            self.refused.update({node.name: why for node in body})
-            return None
+            self.refused.update({node.name: why for node in body})  # what a part keeps all the same is taken out at the end
+            return self._first_part(group) if len(group) > 1 else None
         if len(group) == 1:
             return region
         parts = tuple(part for cone in group if not self._region_refusal(part := self._region(cone)))

@@ -143,7 +143,8 @@ def _traced(kind: str, dtype: str, call: Any) -> list[DeviceWorkload]:
         return gm.forward
 
     torch._dynamo.reset()
-    with torch.set_grad_enabled(call.trains):
+    # Layouts stay as they are written, as on AMD: where Inductor turns images beside convolutions, nothing is a region there.
+    with torch.set_grad_enabled(call.trains), torch._inductor.config.patch(layout_optimization=False):
         torch.compile(call.module, backend=collect, dynamic=call.dynamic)(*call.inputs)
     whole = {site.workload.digest: site for site in reversed([*found, *(part for site in found for part in site.parts)])}
     return [

@@ -21,7 +21,6 @@ from benchmarks.device_workloads import DTYPES, workloads
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_a_capture_gives_the_stored_digests_again() -> None:
     """The child has no memory on any device, and yet the graphs of one."""

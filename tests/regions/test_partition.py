@@ -100,6 +100,19 @@ def test_what_meets_a_convolution_in_the_graphs_inputs_and_outputs_alone_keeps_i
     assert "Inductor lays it out channels last, for a convolution" in cut.refused.values()
 
 
+def test_a_merged_region_that_is_none_says_why_for_every_call() -> None:
+    """A batch norm between two convolutions, and what its backward pass wants of it."""
+
+    def normed(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.relu(F.batch_norm(F.conv2d(x, w), None, None, training=True))
+        return F.conv2d(y, w), y <= 0
+
+    cut = partition(graph_of(normed, torch.randn(2, 8, 32, 32), torch.randn(8, 8, 3, 3)))
+    assert () == cut.regions
+    whys = {why for name, why in cut.refused.items() if not name.startswith("convolution")}
+    assert {"Inductor lays it out channels last, for a convolution"} == whys
+
+
 def test_parts_of_a_region_hold_nothing_that_it_left_out() -> None:
     logits, labels = torch.randn(512, 4096), torch.randint(0, 4096, (512,))
     for region in partition(graph_of(F.cross_entropy, logits, labels)).regions:
