@@ -41,8 +41,9 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
 
     `inputs` is one example (a tensor, a tuple of positional or a dict of keyword arguments) or a list of examples.
     The mode is `tune`, whatever the environment or pyproject.toml says, unless it is given. `budget_s` is for each graph;
-    `backward` also runs the backward of the summed outputs (parameters' gradients are restored). Raises UnknownOption and
-    InvalidOption, and what the model raises.
+    `backward` also runs the backward of the summed outputs. The model's buffers (running means), all gradients and torch's random
+    numbers are afterwards as they were; what hooks of the model do stays done. Raises UnknownOption and InvalidOption, and what
+    the model raises.
     """
     import torch
 
@@ -56,7 +57,7 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
     compiled: Any = torch.compile(model, backend="accelopt", options=options)
     for example in inputs if isinstance(inputs, list) else [inputs]:
         args, kwargs = _arguments(example)
-        with _gradients_restored(model) if backward else torch.no_grad():
+        with _unchanged(model, example), torch.set_grad_enabled(backward):
             result = compiled(*args, **kwargs)
             if backward:
                 loss: Any = _total(result)
@@ -118,13 +119,23 @@ def _total(result: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _gradients_restored(model: Any) -> Iterator[None]:
-    parameters = list(model.parameters()) if hasattr(model, "parameters") else []
-    before = [p.grad for p in parameters]
-    for parameter in parameters:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, grad in zip(parameters, before, strict=True):
-            parameter.grad = grad
+def _unchanged(model: Any, example: Any) -> Iterator[None]:
+    """Run the model within, and find buffers, gradients and random numbers afterwards as they were."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()
+    given = [leaf for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
+    before = [(tensor, tensor.grad) for tensor in (*module.parameters(), *given)]
+    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    for tensor, _ in before:
+        tensor.grad = None
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        try:
+            yield
+        finally:
+            for tensor, grad in before:
+                tensor.grad = grad
+            with torch.no_grad():
+                for buffer, value in buffers:
+                    buffer.copy_(value)

@@ -20,6 +20,7 @@ from torch.fx import Graph, Node
 
 import accelopt_compile
 from accelopt_backends.base import NO_PRODUCTS, Products
+from accelopt_compile import user_signals
 from accelopt_compile.attention import settle_seeds
 from accelopt_compile.foreach import expand
 from accelopt_compile.in_place import Update, call_update, pooled, updates_of
@@ -77,8 +78,11 @@ class AccelOptPass(CustomGraphPass):
         return "accelopt", code_version(), repr(self.products), self.device, sha256_text(canonical_json(chosen))
 
     def __call__(self, graph: Graph) -> None:
-        if not self.winners:
-            return
+        if self.winners:
+            with user_signals.heard():  # a backward is compiled when it is first asked for, outside any other of ours
+                self._replace(graph)
+
+    def _replace(self, graph: Graph) -> None:
         try:
             expand(graph)
             settle_seeds(graph)

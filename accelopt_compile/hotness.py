@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,7 +49,24 @@ def rank(regions: Iterable[tuple[Signed, int]], machine: Machine | None = None) 
 
 
 def measure() -> Machine:
-    """Bandwidth of an add of tensors beyond the caches, peak of a matrix product; about 0.2 s. The caller stores it."""
+    """Bandwidth of an add of tensors beyond the caches, peak of a matrix product; about 0.2 s. The caller stores it. A fork of
+    the process measures on one thread: an OpenMP pool does not survive the fork, and the first to ask for it hangs."""
+    import torch
+
+    threads = torch.get_num_threads()
+    if os.getpid() == _IMPORTED_BY or threads == 1:
+        return _measured()
+    torch.set_num_threads(1)
+    try:
+        return _measured()
+    finally:
+        torch.set_num_threads(threads)
+
+
+_IMPORTED_BY = os.getpid()
+
+
+def _measured() -> Machine:
     import torch
 
     a = torch.ones(8 << 20)

@@ -117,7 +117,7 @@ def _verdicts(bench: Bench, workload: Workload, waiting: Waiting) -> dict[str, V
 
     sources = [(record.source, record.tunables) for _, record in waiting.candidates if record.source is not None]
     with (
-        temporary.folder("promote") as workdir,
+        temporary.Folder("promote") as workdir,
         open_evaluator(
             workload, waiting.binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
         ) as evaluator,

@@ -70,7 +70,7 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
     log.info("proving a stored kernel again: %s", found.why)
     try:
         with (
-            temporary.folder("prove") as workdir,
+            temporary.Folder("prove") as workdir,
             open_evaluator(
                 workload, binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
             ) as evaluator,

@@ -11,6 +11,7 @@ import shutil
 import stat
 import tempfile
 import time
+import weakref
 from pathlib import Path
 
 PREFIX = "accelopt-run-"
@@ -18,9 +19,18 @@ YOUNG_S = 60.0
 """Until then a folder may be waiting for its lock."""
 
 
-def folder(name: str) -> tempfile.TemporaryDirectory[str]:
-    """A new folder with `name` in its own."""
-    return tempfile.TemporaryDirectory(prefix=f"{name}-", dir=_own(os.getpid()))
+class Folder:
+    """A new folder with `name` in its own, removed by the process that made it: not by a fork of that, which drops it too."""
+
+    def __init__(self, name: str) -> None:
+        self.name = tempfile.mkdtemp(prefix=f"{name}-", dir=_own(os.getpid()))
+        self.cleanup = weakref.finalize(self, _remove, Path(self.name), os.getpid())
+
+    def __enter__(self) -> str:
+        return self.name
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
 
 
 @functools.lru_cache(maxsize=1)

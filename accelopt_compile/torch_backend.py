@@ -10,9 +10,9 @@ import functools
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from torch._inductor.compile_fx import compile_fx  # here, as torch.compile does it for Inductor: not in the first call
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # here, as torch.compile does it: not in the first call
 from torch.fx import GraphModule
 
 from accelopt_compile import outcomes, user_signals
@@ -25,6 +25,8 @@ from accelopt_compile.outcomes import CompileReport, reports
 from accelopt_compile.pipeline import Plan, plan
 
 log = logging.getLogger("accelopt_compile.torch_backend")
+
+_Compiled = TypeVar("_Compiled")
 
 HOOK = "post_grad_custom_pre_pass"
 
@@ -110,7 +112,6 @@ def _with_kernels(
     gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any], planned: Plan
 ) -> Callable[..., Any]:
     """Inductor with our pass. If that fails, Inductor alone: when it fails too, the failure is Inductor's own."""
-    from torch._dynamo.exc import RestartAnalysis
     from torch._inductor import config
 
     from accelopt_compile.capture import copy_of
@@ -119,18 +120,37 @@ def _with_kernels(
     ours = AccelOptPass(planned.winners, products=planned.backend.products, device=planned.backend.device)
     user = patches.get(HOOK, getattr(config, HOOK))
     passes = [*(user if isinstance(user, list | tuple) else [user] if user is not None else []), ours]
+
+    def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
+        if not kwargs.get("is_backward"):
+            return compile_fx_inner(graph, inputs, **kwargs)
+        spare = copy_of(graph)  # a backward may be compiled when it is first asked for, long after this function
+        alone = config.patch({HOOK: user})(compile_fx_inner)
+        return _or_else(lambda: compile_fx_inner(graph, inputs, **kwargs), lambda: alone(spare, inputs, **kwargs))
+
+    return _or_else(
+        lambda: _inductor(gm, example_inputs, {**patches, HOOK: passes}, inner),
+        lambda: _inductor(untouched, example_inputs, patches),
+    )
+
+
+def _or_else(with_kernels: Callable[[], _Compiled], without: Callable[[], _Compiled]) -> _Compiled:
+    from torch._dynamo.exc import RestartAnalysis
+
     try:
-        return _inductor(gm, example_inputs, {**patches, HOOK: passes})
+        return with_kernels()
     except RestartAnalysis:
         raise
     except Exception as failure:  # guards the user's program: is it our kernels, or would Inductor have failed anyway?
-        compiled = _inductor(untouched, example_inputs, patches)
+        compiled = without()
         _step_aside("while compiling with kernels", failure)
         return compiled
 
 
-def _inductor(gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any]) -> Callable[..., Any]:
-    compiled: Any = compile_fx(gm, list(example_inputs), config_patches=dict(patches) or None)
+def _inductor(
+    gm: GraphModule, example_inputs: Sequence[Any], patches: Mapping[str, Any], inner: Callable[..., Any] = compile_fx_inner
+) -> Callable[..., Any]:
+    compiled: Any = compile_fx(gm, list(example_inputs), inner_compile=inner, config_patches=dict(patches) or None)
     return cast(Callable[..., Any], compiled)
 
 

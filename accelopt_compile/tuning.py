@@ -161,7 +161,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
     watch = bench.watch or Heartbeat(region(task.workload))
     prior = store.experiences(bench.backend.name)
     with (
-        temporary.folder("search") as workdir,
+        temporary.Folder("search") as workdir,
         open_evaluator(
             task.workload, task.binding, backend=bench.backend, threads=bench.threads, seed=seed, workdir=workdir
         ) as evaluator,

@@ -208,7 +208,7 @@ class _Run:
         return entry
 
     def _measured(self, site: Site, context: Json, members: Sequence[Json], kinds: Sequence[Choice]) -> dict[str, Any] | None:
-        gain = sum(self.winners[choice(*m["choice"])].gain_us for m in members)
+        gain = sum(self.winners[choice(*m["choice"])].gain_us(m["choice"][1]) for m in members)
         edge = rim(Workload.from_json(context["workload"]), [m["nodes"] for m in members])
         if not could_lose(edge, gain, machine().bandwidth_bytes_s):
             return self._entry(why="too little to lose")

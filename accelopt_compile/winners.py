@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,16 @@ from accelopt_cache.kernel_store import Store
 from accelopt_compile import temporary
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import kernels, native
-from accelopt_compile.records import Artifact, KernelSource, Record, Workload, canonical_json, sha256_text
+from accelopt_compile.records import (
+    Artifact,
+    Binding,
+    KernelSource,
+    Record,
+    Workload,
+    bucket_distance,
+    canonical_json,
+    sha256_text,
+)
 from accelopt_compile.reference import reference
 
 log = logging.getLogger("accelopt_compile.winners")
@@ -21,17 +31,18 @@ log = logging.getLogger("accelopt_compile.winners")
 
 @dataclass(frozen=True, kw_only=True)
 class Winner:
-    """A kernel chosen for a workload of this graph. `key` names it in graphs; `gain_us` is what one call saves of the better
-    baseline's time, at least so much of Inductor's."""
+    """A kernel chosen for a workload of this graph. `key` names it in graphs."""
 
     key: str
     workload: Workload
     record: Record
 
-    @property
-    def gain_us(self) -> float:
+    def gain_us(self, binding: Binding) -> float:
+        """What one call at these sizes saves of the better baseline's time, at least so much of Inductor's: as far as the sizes
+        are from those that were timed, so much less."""
         timing = self.record.timing
-        return 0.0 if timing is None else timing.baseline_us - timing.kernel_us
+        gained = 0.0 if timing is None else timing.baseline_us - timing.kernel_us
+        return gained * math.exp2(-bucket_distance(self.record.binding, binding))
 
 
 def winner_of(record: Record, workload: Workload) -> Winner:
@@ -90,7 +101,7 @@ def _build(winner: Winner, *, store: Store, backend: Backend) -> Artifact:
     refusals = backend.screen(record.source)
     if refusals:
         raise AccelOptError(f"its source is refused: line {refusals[0].line}: {refusals[0].reason}")
-    with temporary.folder("build") as workdir:
+    with temporary.Folder("build") as workdir:
         made = backend.build(record.source, record.tunables, workdir)
         kept = store.put_built(record.target, winner.key, made.path)
     return _artifact(kept, record.source, record.tunables)

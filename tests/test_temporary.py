@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-MAKES = "from accelopt_compile import temporary; kept = temporary.folder('search'); print(kept.name, flush=True);"
+MAKES = "from accelopt_compile import temporary; kept = temporary.Folder('search'); print(kept.name, flush=True);"
 LONG_AGO = (time.time() - 3600,) * 2
 
 
@@ -73,6 +73,14 @@ def test_a_fork_that_ends_leaves_its_parent_s_folder(tmp_path: Path) -> None:
     finally:
         parent.kill()
         parent.wait()
+
+
+def test_a_fork_that_drops_a_folder_leaves_it_to_its_parent(tmp_path: Path) -> None:
+    """As every worker of a loader does with the fork server's."""
+    code = "import os; child = os.fork();\nif child: os.waitpid(child, 0); print(os.path.isdir(kept.name))\ndel kept"
+    told, _ = process(tmp_path, code).communicate(timeout=60)
+    assert "True" == told.splitlines()[-1]
+    assert [] == left(tmp_path)
 
 
 def test_links_and_files_of_that_name_are_left_alone(tmp_path: Path) -> None:

@@ -9,8 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional as F
 
 from accelopt_compile import user_signals
+from accelopt_compile.graph_pass import AccelOptPass, choice
+from accelopt_compile.partition import partition
+from accelopt_compile.signature import sign
+from tests.regions.models import graph_of
 
 
 def late(*_: Any) -> None:
@@ -29,6 +35,24 @@ def test_what_we_catch_does_not_stop_it(installed: Any, swallowed: type[Exceptio
     """Raised inside a handling of our own failures, the user's exception arrives as itself."""
     with pytest.raises(TimeoutError, match="late"), user_signals.heard(), contextlib.suppress(swallowed):
         signal.raise_signal(signal.SIGUSR1)
+    assert installed is signal.getsignal(signal.SIGUSR1)
+
+
+def test_a_deadline_that_comes_while_kernels_are_put_into_a_backward(installed: Any) -> None:
+    """That is compiled when it is first asked for, outside of what the forward's compile guards."""
+
+    class Ringing:
+        @property
+        def key(self) -> str:
+            signal.raise_signal(signal.SIGUSR1)
+            return "key"
+
+    graph = graph_of(lambda x: F.rms_norm(x, (64,)), torch.randn(100, 64))
+    (region,) = partition(graph).regions
+    signed = sign(region)
+    ours = AccelOptPass({choice(signed.workload.digest, signed.binding): Ringing()})  # type: ignore[dict-item]
+    with pytest.raises(TimeoutError, match="late"):
+        ours(graph)
     assert installed is signal.getsignal(signal.SIGUSR1)
 
 

@@ -69,7 +69,7 @@ def hints(regions: Sequence[Mapping[str, Any]], *, budget_s: float, retune: bool
     return found
 
 
-OF_THE_BUDGET = ("budget is spent", "over its share")
+OF_THE_BUDGET = ("budget is spent", "more than the budget has left")
 """Parts of the reasons of regions that a larger budget would reach."""
 
 

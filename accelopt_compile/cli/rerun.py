@@ -116,7 +116,7 @@ class Rerun:
         assert record.source is not None
         threads = min(record.timing.threads if record.timing else 1, os.cpu_count() or 1)
         with (
-            temporary.folder("rerun") as workdir,
+            temporary.Folder("rerun") as workdir,
             open_evaluator(
                 workload, record.binding, backend=backend, threads=max(1, threads), seed=self.seed, workdir=workdir
             ) as evaluator,

@@ -39,7 +39,7 @@ def prepare_baselines(
 
     def work(number: int) -> int:
         done = 0
-        with temporary.folder("scratch") as scratch:
+        with temporary.Folder("scratch") as scratch:
             birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=baselines_folder(), attached=attached)
             while time.monotonic() - started < seconds and not stop.is_set():
                 with lock:

@@ -19,7 +19,7 @@ from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.buffers import arena_bytes
 from accelopt_compile.evaluate.cases import cases
-from accelopt_compile.evaluate.limits import Limits
+from accelopt_compile.evaluate.limits import Limits, free_memory
 from accelopt_compile.evaluate.sandbox.arena import Arena
 from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
@@ -28,6 +28,10 @@ from accelopt_compile.records import Workload, sha256_text
 from accelopt_compile.wording import region, said_once
 
 log = logging.getLogger(__name__)
+
+NEEDED = 12
+"""Times the memory of a region's buffers that the processes take which judge its kernels: both sides' tensors, and the right
+answers in float64."""
 
 SPARE_BYTES = 16 << 20
 """For the sizes that are drawn at random; memory that nobody touches costs nothing."""
@@ -45,10 +49,14 @@ class Crew:
         self._folders = backend_folders(backend)
         ready = backend.probe()
         self.attached = ready.attached if isinstance(ready, Ready) else None
-        self._scratch = temporary.folder("scratch")
+        self._scratch = temporary.Folder("scratch")
         self._inductor_cache = baselines_folder()
         tried = [dict(case.binding) for case in cases(workload, binding, "full", [1])]
-        self._arena = Arena(arena_bytes(workload, [*tried, self.binding]) + SPARE_BYTES)
+        buffers = arena_bytes(workload, [*tried, self.binding])
+        if (needed := NEEDED * buffers) > (free := free_memory()):
+            gib = 1 << 30
+            raise EvaluatorDied(f"to judge kernels here takes about {needed / gib:.1f} GiB, and {free / gib:.1f} GiB are free")
+        self._arena = Arena(buffers + SPARE_BYTES)
         self._referee: Child | None = None
         self._builders: dict[int, Child] = {}
         self._nursery: Child | None = None

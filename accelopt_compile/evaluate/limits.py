@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 LEAST_MEMORY = 8 << 30
 
@@ -11,6 +15,44 @@ LEAST_MEMORY = 8 << 30
 def memory_limit() -> int:
     """Half of the machine's memory, at least 8 GiB: a golden answer over a table of 32,000 tokens takes a quarter of that."""
     return max(LEAST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+def free_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Bytes that processes may still take, by the machine and by the control group that this one is in; infinite where nobody
+    says. Files in the page cache count as free."""
+    left = [_meminfo(proc / "meminfo"), *_left_in_groups(proc / "self" / "cgroup", groups)]
+    return min(left)
+
+
+def _meminfo(file: Path) -> float:
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
+        return float(fields["MemAvailable"].split()[0]) * 1024
+    return math.inf
+
+
+_GROUP_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Limit, use, and the name of what of that can be dropped; by the controllers as /proc/self/cgroup names them: version 2, 1."""
+
+
+def _left_in_groups(membership: Path, root: Path) -> Iterator[float]:
+    """What the groups leave, from this process's up to the outermost that is seen."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in membership.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers not in _GROUP_FILES:
+                continue
+            limit, use, droppable = _GROUP_FILES[controllers]
+            inner = PurePosixPath(controllers, path.lstrip("/"))
+            for part in (inner, *inner.parents):
+                with contextlib.suppress(OSError, ValueError, KeyError):
+                    group = root / part
+                    stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+                    used = int((group / use).read_text()) - int(stat[droppable])
+                    yield int((group / limit).read_text()) - used
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ class Weigher:
 
     def __init__(self, *, threads: int, seed: int) -> None:
         self._threads, self._seed = threads, seed
-        self._scratch = temporary.folder("scratch")
+        self._scratch = temporary.Folder("scratch")
         self._child: Child | None = None
 
     def close(self) -> None:

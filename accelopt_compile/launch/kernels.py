@@ -119,7 +119,7 @@ def statistics() -> dict[str, dict[str, Any]]:
     """For each kernel launched in this process: calls, fallbacks, and the problem that made it fall back, if any."""
     return {
         key: {"calls": launched.calls, "fallbacks": launched.fallbacks, "problem": _registry.problems.get(key, "")}
-        for key, launched in _registry.launched.items()
+        for key, launched in list(_registry.launched.items())  # another thread may add to them
     }
 
 
@@ -162,8 +162,7 @@ def _launcher(entry: Adopted, loaded: Loaded) -> native.Launched:
     }
     fallback = _fallback(entry, known_broken=not (loaded.address or loaded.call))
     if loaded.call is not None and not loaded.address:
-        kind = native.PythonLauncher if entry.device == "cpu" else native.DeviceLauncher
-        return kind(loaded.call, **counts, fallback=fallback)
+        return native.GuardedLauncher(loaded.call, **counts, fallback=fallback, in_place=bool(entry.workload.aliases))
     return native.launcher(
         loaded.address,
         **counts,

@@ -61,20 +61,23 @@ class PythonLauncher:
             raise TypeError(f"kernel takes {self.inputs} tensors, {self.symbols} sizes and {self.outputs} outputs")
         self.calls += 1
         sizes = [operator.index(size) for size in args[self.inputs : self.inputs + self.symbols]]
-        if self.kernel is not None and 0 not in sizes:
-            tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
-            try:
-                if self._launch(self.kernel, tensors, sizes) == 0:
-                    return
-            except Exception as failure:  # guards the user's program: the fallback is right whatever the kernel does
-                log.warning("a kernel raised %s: %s", type(failure).__name__, failure)
+        tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
+        if self.kernel is not None and 0 not in sizes and self._ran(self.kernel, tensors, sizes):
+            return
         self.fallbacks += 1
         self.fallback(*args)
 
-    def _launch(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> int:
-        for output in tensors[self.inputs :]:
-            huge_pages.ask(output)
-        return kernel([t.data_ptr() for t in tensors], sizes, thread_count())
+    def _ran(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> bool:
+        """Whether the kernel did the call."""
+        try:
+            for output in tensors[self.inputs :]:
+                huge_pages.ask(output)
+            pointers = [t.data_ptr() for t in tensors]
+        except Exception as failure:  # guards the user's program: a tensor without memory is the reference's
+            log.warning("a kernel cannot be called: %s: %s", type(failure).__name__, failure)
+            return False
+        # A C function raises nothing. What comes up here is of a signal handler of the user's, and for him.
+        return kernel(pointers, sizes, thread_count()) == 0
 
     def many(self, tensors: tuple[Any, ...], sizes: tuple[int, ...], large: int) -> None:
         count = self.inputs + self.outputs
@@ -85,19 +88,34 @@ class PythonLauncher:
             self(*mine[: self.inputs], *sizes[k * self.symbols : (k + 1) * self.symbols], *mine[self.inputs :])
 
 
-class DeviceLauncher(PythonLauncher):
-    """For kernels that only put work on a stream: the device of the tensors is the current one for the call, the stream is
-    its current one, and nobody waits. So a call can be recorded into a graph of the device, as any of Inductor's."""
+class GuardedLauncher(PythonLauncher):
+    """For kernels that are Python functions, and may raise. One that writes over its inputs may have done so by then, and the
+    fallback would write once more: what it raises reaches the caller.
 
-    def _launch(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> int:
+    Those of a device only put work on a stream: the device of the tensors is the current one for the call, the stream is its
+    current one, and nobody waits. So a call can be recorded into a graph of the device, as any of Inductor's."""
+
+    def __init__(self, kernel: PlainKernel | None, *, in_place: bool, **rest: Any) -> None:
+        super().__init__(kernel, **rest)
+        self.in_place = in_place
+
+    def _ran(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> bool:
+        try:
+            return self._on_its_device(kernel, tensors, sizes)
+        except Exception as failure:  # guards the user's program: the fallback is right whatever the kernel does
+            if self.in_place:
+                raise
+            log.warning("a kernel raised %s: %s", type(failure).__name__, failure)
+            return False
+
+    def _on_its_device(self, kernel: PlainKernel, tensors: tuple[Any, ...], sizes: list[int]) -> bool:
         import torch
 
         place = tensors[0].device
-        module = torch.get_device_module(place.type)
-        if place.index is None or place.index == module.current_device():
-            return super()._launch(kernel, tensors, sizes)
+        if place.index is None or place.index == (module := torch.get_device_module(place.type)).current_device():
+            return super()._ran(kernel, tensors, sizes)
         with module.device(place.index):
-            return super()._launch(kernel, tensors, sizes)
+            return super()._ran(kernel, tensors, sizes)
 
 
 _parent = os.getpid()

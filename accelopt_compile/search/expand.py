@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -147,7 +148,7 @@ class Expander:
             numbers,
             Measured(tunables=candidate.tunables, speed=speed(candidate)),
             measure=self._measuring(candidate, expansions),
-            valid=lambda tunables: task.backend.valid(source, tunables),
+            valid=functools.partial(self._new, source),
             priors=known_tunables(task, experiences, numbers),
             trials=task.settings.tuning_trials,
             rng=self._proposer.call(f"tune/{text}").rng,
@@ -159,10 +160,13 @@ class Expander:
             self._free(candidate),
             Measured(tunables=candidate.tunables, speed=speed(candidate)),
             measure=self._measuring(candidate, expansions),
-            valid=lambda tunables: self._task.backend.valid(candidate.source, tunables),
-            known=[c.tunables for c in self._candidates if c.source.digest == candidate.source.digest],
+            valid=functools.partial(self._new, candidate.source),
             trials=self._task.settings.polish_trials,
         )
+
+    def _new(self, source: KernelSource, tunables: Tunables) -> bool:
+        """Whether these numbers can be asked for: a warm start may have had them under another source of the same text."""
+        return self._task.backend.valid(source, tunables) and not self._trials.knows(source, tunables)
 
     def _free(self, candidate: Candidate) -> KernelSource:
         """The source with those tunables that can make a difference here; the others stay what they are."""
@@ -223,18 +227,14 @@ def warm_starts(task: SearchTask, seed: KernelSource, configurations: Sequence[C
 
 
 def _transferred(task: SearchTask, configuration: Configuration) -> Kernel | None:
-    """A configuration on this workload: choices and tunables that the workload does not have are left out. None where
-    one of its choices cannot be made here, or it has choices and all of them are another generator's."""
-    grammar = task.backend.grammar(task.workload)
-    structure = {name: value for name, value in configuration.structure.items() if name in grammar}
-    if configuration.structure and not structure:
-        return None
+    """A configuration on this workload: tunables that the workload does not have are left out. None where one of its choices
+    cannot be made here."""
     try:
-        source = task.backend.render(task.workload, structure)
+        source = task.backend.render(task.workload, configuration.structure)
     except ValueError:
         return None
-    tunables = fitted(source, configuration.tunables)
-    return source, tunables if task.backend.valid(source, tunables) else source.defaults()
+    known = [fitted(source, tunables) for tunables in (configuration.tunables, configuration.together)]
+    return source, next((t for t in known if task.backend.valid(source, t)), source.defaults())
 
 
 def _transfer_plan(seed: Candidate, source: KernelSource, tunables: Mapping[str, int]) -> Plan:

@@ -10,7 +10,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan
 from accelopt_compile.search.selection import HELPED, relative, within_noise
@@ -111,31 +111,38 @@ def _shared_words(a: str, b: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """Structure and tunables that were the faster of a pair, and the evidence for them."""
+    """Structure and tunables that were the faster of a pair, and the evidence for them. `tunables` have the value that most
+    speaks for, each by itself; `together` are those that were measured in one kernel."""
 
     structure: Mapping[str, str]
     tunables: Mapping[str, int]
     weight: float
+    together: Mapping[str, int] = field(default_factory=dict)
 
 
 def proven_configurations(task: SearchTask, experiences: Sequence[Experience]) -> tuple[Configuration, ...]:
     """Earlier winners' configurations, most promising first, each structure once with its most promising tunables.
 
-    A structure's weight adds up over workloads, so that one that won on many comes before one that won big once.
+    A structure is what the task's grammar can tell of it: a norm has choices that a softmax has not, and what they agree in
+    is one structure there. Its weight adds up over workloads, so that one that won on many comes before one that won big once.
     """
+    grammar = task.backend.grammar(task.workload)
     best: dict[tuple[tuple[str, str], ...], dict[str, tuple[float, Experience]]] = {}
     for experience in experiences:
         configured = by_template(experience) and (experience.structure or experience.tunables)
         if not experience.helped or not configured or (weight := promise(task, experience)) <= 0:
             continue
-        by_workload = best.setdefault(tuple(sorted(experience.structure.items())), {})
+        if experience.structure and grammar.keys().isdisjoint(experience.structure):
+            continue  # another generator's
+        by_workload = best.setdefault(tuple(sorted(filled(grammar, experience.structure).items())), {})
         if weight > by_workload.get(experience.workload, (0.0, experience))[0]:
             by_workload[experience.workload] = (weight, experience)
     found = [
         Configuration(
             structure=dict(structure),
-            tunables=_most_supported([(w, e.tunables) for w, e in by_workload.values()]),
+            tunables=_voted([(w, e.tunables) for w, e in by_workload.values()]),
             weight=sum(weight for weight, _ in by_workload.values()),
+            together=_most_supported([(w, e.tunables) for w, e in by_workload.values()]),
         )
         for structure, by_workload in best.items()
     ]
@@ -151,16 +158,17 @@ def by_template(experience: Experience) -> bool:
 def known_tunables(task: SearchTask, experiences: Sequence[Experience], source: KernelSource) -> list[dict[str, int]]:
     """Tunables that were good for kernels like `source`, most promising first, each valid for it and listed once.
     Kernels that share more of its structure count for more."""
-    weights: dict[tuple[tuple[str, int], ...], float] = {}
+    weights: dict[tuple[tuple[str, int], ...], dict[str, float]] = {}
     for experience in experiences:
         values = fitted(source, experience.tunables)
-        if not experience.tunables or not by_template(experience) or not task.backend.valid(source, values):
+        taught = experience.helped and experience.tunables and by_template(experience)  # else the numbers are the slower one's
+        if not taught or not task.backend.valid(source, values):
             continue
-        key = tuple(sorted(values.items()))
         weight = promise(task, experience) * agreement(experience.structure, source.structure) ** 2
-        weights[key] = weights.get(key, 0.0) + weight
-    ranked = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
-    return [dict(key) for key, weight in ranked if weight > 0]
+        by_workload = weights.setdefault(tuple(sorted(values.items())), {})
+        by_workload[experience.workload] = max(weight, by_workload.get(experience.workload, 0.0))
+    ranked = sorted(((sum(each.values()), key) for key, each in weights.items()), key=lambda item: (-item[0], item[1]))
+    return [dict(key) for weight, key in ranked if weight > 0]
 
 
 def fitted(source: KernelSource, tunables: Mapping[str, int]) -> dict[str, int]:
@@ -182,6 +190,17 @@ def agreement(a: Mapping[str, str], b: Mapping[str, str]) -> float:
     if not names:
         return 0.5 if a or b else 1.0
     return sum(a[name] == b[name] for name in names) / len(names)
+
+
+def _voted(weighted: Sequence[tuple[float, Mapping[str, int]]]) -> dict[str, int]:
+    """Each tunable at the value with the most weight behind it: whole combinations hardly ever agree, and in one of them stands
+    what was drawn beside what helped."""
+    votes: dict[str, dict[int, float]] = {}
+    for weight, tunables in weighted:
+        for name, value in tunables.items():
+            for_name = votes.setdefault(name, {})
+            for_name[value] = for_name.get(value, 0.0) + weight
+    return {name: max(sorted(found), key=found.__getitem__) for name, found in sorted(votes.items())}
 
 
 def _most_supported(weighted: Sequence[tuple[float, Mapping[str, int]]]) -> dict[str, int]:

@@ -168,7 +168,7 @@ class Run:
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""
         time_again(self.candidates, self.settings, self.trials)
-        lesson, spent = None, reason == self.trials.spent
+        lesson, spent = None, reason == self.trials.spent and self.rounds_done <= 1
         if self.candidates:
             seed, best = self.candidates[0], self._best()
             if (lesson := winner_experience(self.task, seed, best)) is not None:
@@ -181,7 +181,7 @@ class Run:
         won = None if final.winner is None else final.winner.id
         self.log.append("stop", search=self.name, reason=told, winner=won, lesson=learned)
         found = self.result(told, winner=final.winner)
-        return replace(found, cut_short=spent and not kept and self.rounds_done <= 1)
+        return replace(found, cut_short=not kept and (spent or final.late))
 
     # ------------------------------------------------------------ their parts
 

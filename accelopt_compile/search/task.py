@@ -145,7 +145,7 @@ class SearchResult:
     `candidates` are all accepted kernels of the run in order of appearance; `rejected` counts verdicts by stage;
     `evaluated` counts evaluations, full ones included; `experiences` are the lessons of this run, for the store. `judged` says
     whether the seed got a verdict: a search without one says nothing of its region. `cut_short`: without a winner, and stopped
-    for want of budget before the end of its first round.
+    for want of budget before the end of its first round, or before a kernel was found right in full.
     """
 
     best: Candidate | None

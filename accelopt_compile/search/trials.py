@@ -41,8 +41,10 @@ _CPP_TOKEN = re.compile(
 )
 """Comments, and what may look as if one began in it. One pass from left to right, as the compiler reads."""
 
-Pass = Literal["quick", "again", "full"]
-"""What an evaluation is in a search: `again` is a second quick one."""
+Pass = Literal["quick", "again", "full", "second", "third"]
+"""What an evaluation is in a search: `again` is a second quick one; `second` and `third` are full ones of the same kernel."""
+
+_IN_FULL = ("full", "second", "third")
 
 Kernel = tuple[KernelSource, Mapping[str, int]]
 """A source with the tunables it is built with."""
@@ -107,13 +109,22 @@ class Trials:
         """Keys of all trials so far, sorted."""
         return tuple(sorted(self._known))
 
+    def knows(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:
+        """Whether the kernel has had its quick trial."""
+        return trial_key(source, tunables) in self._known
+
+    @property
+    def late(self) -> bool:
+        """Whether the whole budget is spent, with what was kept back for full evaluations."""
+        return self._budget.spent() is not None
+
     @property
     def spent(self) -> str | None:
         """Why no quick evaluation may start any more, or None. Time for one full evaluation is kept back."""
         mean_s = self._quick_s / self._quick_count if self._quick_count else 0.0
         return self._budget.spent(reserve_s=min(_FULL_COSTS * mean_s, self._reserve_cap_s))
 
-    def run(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict | Duplicate:
+    def run(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Pass = "quick") -> Verdict | Duplicate:
         """The verdict on a kernel that had none yet. Raises BudgetSpent; a full evaluation always may run."""
         return next(self._run_together([(source, tunables)], effort))
 
@@ -162,16 +173,17 @@ class Trials:
         return verdict_from(event["verdict"]), float(event["seconds"])
 
     def _evaluate(self, fresh: Mapping[str, Kernel], effort: Pass) -> Iterator[tuple[Verdict, float]]:
-        verdicts = self._evaluator.evaluate_each(list(fresh.values()), effort="full" if effort == "full" else "quick")
+        in_full = effort in _IN_FULL
+        verdicts = self._evaluator.evaluate_each(list(fresh.values()), effort="full" if in_full else "quick")
         for key, (source, tunables) in fresh.items():
-            if effort != "full" and self.spent is not None:
+            if not in_full and self.spent is not None:
                 raise BudgetSpent
             started = self._clock()
             verdict = next(verdicts)
             seconds = self._clock() - started
             self._budget.spend_candidate()
             data: dict[str, Any] = {
-                "effort": effort,
+                "effort": "full" if in_full else effort,
                 "tunables": dict(tunables),
                 "source": source.digest,
                 "origin": source.origin,
@@ -216,7 +228,7 @@ def _without_hash(line: str) -> str:
 
 def adopts(event: Mapping[str, Any]) -> bool:
     """Whether an event's verdict could make a kernel the winner."""
-    return str(event["key"]).startswith("full:") and "stage" not in event["verdict"]
+    return str(event["key"]).partition(":")[0] in _IN_FULL and "stage" not in event["verdict"]
 
 
 def _object_digest(verdict: Accepted) -> str | None:

@@ -243,5 +243,10 @@ class Files:
         """A directory of this process for what cannot go to the root; removed at exit."""
         if self._scratch is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="accelopt-"))
-            weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+            weakref.finalize(self, _remove, self._scratch, os.getpid())
         return self._scratch
+
+
+def _remove(scratch: Path, maker: int) -> None:
+    if os.getpid() == maker:  # not a fork, which has the same finalizer
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -105,16 +105,19 @@ def _rank(record: Record, binding: Binding, environment: Mapping[str, str] | Non
 def _demoted(
     winner: Record, records: Sequence[tuple[str, Record]], binding: Binding, environment: Mapping[str, str] | None
 ) -> bool:
-    """Whether a later search in this very environment, at least as near, found that the baseline is better than `winner`,
-    which comes from another environment."""
-    if environment is None or reuse(winner.environment, environment) == "use":
+    """Whether a search in this very environment found that the baseline is better than `winner`: a later one, as near; if
+    `winner` is of this environment too, any that is nearer, if it is not, none that is older."""
+    if environment is None:
         return False
-    distance = bucket_distance(winner.binding, binding)
+    distance, here = bucket_distance(winner.binding, binding), reuse(winner.environment, environment) == "use"
+
+    def speaks_against(other: Record) -> bool:
+        apart = bucket_distance(other.binding, binding)
+        later = other.created > winner.created
+        return (apart < distance and here) or (apart <= distance and later)
+
     return any(
-        other.outcome == "baseline"
-        and other.created > winner.created
-        and bucket_distance(other.binding, binding) <= distance
-        and reuse(other.environment, environment) == "use"
+        other.outcome == "baseline" and reuse(other.environment, environment) == "use" and speaks_against(other)
         for _, other in records
     )
 

@@ -156,6 +156,26 @@ def test_a_later_baseline_in_this_environment_demotes_an_old_winner(store: Store
     assert winner(environment={"compiler": "g++ 12"}) == best(store, environment={"compiler": "g++ 12"})
 
 
+@pytest.mark.parametrize(
+    ("at", "created", "serves"),
+    [
+        (16, "2025-12-31", False),  # nearer
+        (64, "2026-01-02", False),  # as near, and later
+        (64, "2025-12-31", True),  # a later search found the winner
+        (128, "2026-01-02", True),  # farther
+    ],
+)
+def test_a_winner_serves_where_no_search_nearer_by_found_the_baseline_better(
+    store: Store, at: int, created: str, serves: bool
+) -> None:
+    """A winner of 64 rows, asked for 32, all in one environment."""
+    here = {"threads": "2"}
+    store.put(winner(s0=64, environment=here))
+    store.put(baseline(s0=at, created=created, environment=here))
+    assert serves == (best(store, s0=24 if at == 16 else 32, environment=here) is not None)
+    assert best(store, s0=64, environment={"threads": "8"}) is not None
+
+
 def test_the_keyset_follows_the_winners_of_its_target_only(store: Store) -> None:
     """Compiled graphs are keyed by it: it changes when a kernel comes or goes, and for nothing else."""
     empty = store.keyset(TARGET)

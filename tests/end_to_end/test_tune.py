@@ -157,6 +157,19 @@ def test_prewarm_refuses_a_wrong_name() -> None:
         accelopt_compile.prewarm(Norm(), torch.randn(2, 64), round=3)
 
 
+def test_prewarm_leaves_buffers_and_random_numbers_alone() -> None:
+    """Running means are the training's, not those of an example."""
+    model, x = (
+        torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout()),
+        torch.full((4, 64), 1e3),
+    )
+    state, before = torch.get_rng_state(), [value.clone() for value in model.buffers()]
+    accelopt_compile.prewarm(model, x.requires_grad_(), backward=True, mode="apply")
+    assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
+    assert torch.equal(state, torch.get_rng_state())
+    assert x.grad is None
+
+
 def test_prewarm_with_backward_leaves_gradients_alone() -> None:
     """Prewarming a training step tunes the backward too and gives the parameters' gradients back as they were."""
     model, x = Norm(), torch.randn(6, 64)

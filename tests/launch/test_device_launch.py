@@ -72,7 +72,7 @@ def test_a_device_s_kernel_gets_the_launcher_of_its_device(tmp_path: Path) -> No
     """Which has the same calling rule, and falls back the same way."""
     key, x = adopted("cuda", tmp_path), torch.randn(3, 4)
     launched = kernels.resolve_allocating(key)
-    assert isinstance(kernels._registry.launched[key], native.DeviceLauncher)
+    assert isinstance(kernels._registry.launched[key], native.GuardedLauncher)
     twice, negated = launched(x, 3)
     torch.testing.assert_close((2 * x, -x), (twice, negated))
     assert 0 == kernels.statistics()[key]["fallbacks"]

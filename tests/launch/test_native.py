@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +125,45 @@ for _ in range(2):
     environment = {**os.environ, **dict([setting.split("=")])}
     done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
     assert [expected, expected] == [int(line) for line in done.stdout.split()]
+
+
+BUSY = handmade.entry("((float*)t[1])[0] += 1; for (volatile long k = 0; k < 100000000; k++); return 0;")
+
+
+@KINDS
+def test_what_a_signal_handler_raises_during_a_call_reaches_the_caller(kind: str, tmp_path: Path) -> None:
+    """And the reference does not do once more what the kernel has done: it may have written over its inputs."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("late")
+
+    kernel, out = make(kind, BUSY, tmp_path, inputs=1, symbols=0), torch.zeros(1)
+    before = signal.signal(signal.SIGALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(TimeoutError, match="late"):
+            kernel(out, out=out)
+            time.sleep(1)  # the C launcher's handlers run when Python goes on
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (1.0, 0) == (out.item(), kernel.fallbacks)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_what_a_python_kernel_raises_is_the_caller_s_where_it_may_have_written(in_place: bool) -> None:
+    """Else the reference answers."""
+
+    def half_done(*_: object) -> int:
+        raise RuntimeError("between two launches")
+
+    kernel = native.GuardedLauncher(
+        half_done, in_place=in_place, inputs=1, symbols=0, outputs=1, fallback=lambda *args: args[-1].fill_(-1)
+    )
+    out = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="between two") if in_place else contextlib.nullcontext():
+        kernel(out, out)
+    assert (0.0 if in_place else -1.0, int(not in_place)) == (out.item(), kernel.fallbacks)
 
 
 def halved(file: Path) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import torch
 from torch.nn import functional as F
 
@@ -49,3 +53,18 @@ def test_the_machine_is_measured() -> None:
     machine = measure()
     assert 1e8 < machine.bandwidth_bytes_s < 1e13
     assert 1e8 < machine.peak_flops_s < 1e15
+
+
+def test_a_fork_is_measured_too() -> None:
+    """The pool of threads does not survive the fork, and what asks for it would wait for ever."""
+    torch.randn(4096, 4096).sum()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if measure().bandwidth_bytes_s > 0 else 1)
+    deadline = time.monotonic() + 60
+    while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if ended == (0, 0):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert (child, 0) == ended

@@ -65,6 +65,62 @@ class RefusingFirst(SimulatedEvaluator):
         return Rejected(stage=Stage.NUMERICS, reason="wrong result")
 
 
+@dataclass(kw_only=True)
+class SlowlyRefusing(RefusingFirst):
+    """And each of them takes a minute."""
+
+    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict:
+        self.clock.advance(60.0 if effort == "full" else 0.0)
+        return super().evaluate(source, tunables, effort=effort)
+
+
+@dataclass(kw_only=True)
+class Unlucky(SimulatedEvaluator):
+    """One whose full evaluations with these numbers, from 0, find the kernel slower than the baseline."""
+
+    slow: tuple[int, ...]
+    seconds_in_full: float = 0.0
+    in_full: int = 0
+
+    def evaluate(self, source: KernelSource, tunables: Mapping[str, int], *, effort: Effort = "quick") -> Verdict:
+        verdict = super().evaluate(source, tunables, effort=effort)
+        if effort == "quick" or isinstance(verdict, Rejected):
+            return verdict
+        self.in_full += 1
+        self.clock.advance(self.seconds_in_full)
+        if self.in_full - 1 not in self.slow:
+            return verdict
+        return replace(verdict, timing=replace(verdict.timing, speedup=0.95, low=0.94, high=0.96))
+
+
+@pytest.mark.parametrize(("slow", "in_full"), [((), 1), ((0,), 3), ((0, 1), 3), ((0, 2), 4)])
+def test_a_kernel_loses_by_two_timings_of_three(slow: tuple[int, ...], in_full: int) -> None:
+    """One bad timing of a kernel that was fast up to then decides nothing; two make room for the next one."""
+    world = World(made_by=partial(Unlucky, slow=slow))
+    best = world.run().best
+    assert best is not None
+    assert best.verdict.timing.speedup > 1.2
+    assert in_full == [effort for _, _, effort in world.evaluator.evaluations].count("full")
+    lost = len(slow) > 1
+    assert lost == (best.source != World().run().best.source)  # type: ignore[union-attr]
+
+
+def test_full_evaluations_end_with_the_budget() -> None:
+    """The first is done whatever the time; where that took all of it, no second one is begun."""
+    world = World(made_by=partial(Unlucky, slow=tuple(range(9)), seconds_in_full=60.0), seconds=30)
+    result = world.run()
+    assert result.best is None
+    assert 1 == [effort for _, _, effort in world.evaluator.evaluations].count("full")
+    assert not result.cut_short  # it had its rounds, and its best kernel lost
+
+
+def test_a_search_whose_kernels_were_refused_until_the_budget_was_spent_says_nothing() -> None:
+    """Others wait for their full evaluation: the next compile goes on with them."""
+    world = World(made_by=partial(SlowlyRefusing, most=1), seconds=30)
+    result = world.run()
+    assert (None, True) == (result.best, result.cut_short)
+
+
 @pytest.mark.parametrize(("refused", "wins"), [(3, True), (5, True), (6, False)])
 def test_a_kernel_that_is_refused_in_full_makes_room_for_the_next(refused: int, wins: bool) -> None:
     """The fastest texts share a fault with their structure: the three that may be looked at are three that are right. What ends

@@ -37,7 +37,11 @@ def descended(
 ) -> tuple[Tunables, list[Tunables]]:
     asked: list[Tunables] = []
     first = Measured(tunables=start, speed=speed(start) or 0.0)
-    found = polish(SOURCE, first, measure=measuring(speed, asked), valid=valid, known=known, trials=trials)
+
+    def new(tunables: Tunables) -> bool:
+        return valid(tunables) and tunables not in known
+
+    found = polish(SOURCE, first, measure=measuring(speed, asked), valid=new, trials=trials)
     return dict(found.tunables), asked
 
 

@@ -26,7 +26,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
-        self._scratch = temporary.folder("fork")
+        self._scratch = temporary.Folder("fork")
         self._said = Path(self._scratch.name, "stderr")
         folder = baselines_folder()
         with theirs, self._said.open("wb") as said:

@@ -7,10 +7,12 @@ Started as `python -m accelopt_compile.evaluate.sandbox.zygote FD`; serves the h
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -34,6 +36,9 @@ def main() -> None:
     import accelopt_compile.evaluate.sandbox.runner  # noqa: F401
     from accelopt_compile.evaluate.sandbox import forks, syscalls
 
+    # If memory runs out, a search goes before the program that it is for. All children inherit that.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
     syscalls.library()
     torch.set_num_threads(1)
     # Inductor builds and loads a program for each set of instructions that the processor has, 2 to 12 s in a new store; forked

@@ -17,15 +17,18 @@ _DRAWS = 16
 def render_attempts(
     task: SearchTask, parent: Candidate, plan: Plan, count: int, rng: random.Random
 ) -> list[KernelSource | NoSource]:
-    """Up to `count` sources of one text that differ in their declared defaults: the numbers the plan names, then the
-    parent's, then the template's own, then random ones. All are valid and distinct; at least one is given."""
+    """Up to `count` sources of one text that differ in their declared defaults: the parent's numbers where those were searched,
+    and what the plan names for the others; the numbers the plan names; the parent's; the template's own; then random ones.
+    What was measured here says more than what was good elsewhere. All are valid and distinct; at least one is given."""
     change = {name.removeprefix("structure."): v for name, v in plan.change.items() if name.startswith("structure.")}
     numbers = {name.removeprefix("tunable."): int(v) for name, v in plan.change.items() if name.startswith("tunable.")}
     try:
         source = task.backend.render(task.workload, {**parent.source.structure, **change})
     except ValueError as failure:
         return [NoSource(reason=str(failure))]
-    wanted: list[Mapping[str, int]] = [numbers] if numbers else []
+    searched = dict(parent.tunables) != task.backend.render(task.workload, parent.source.structure).defaults()
+    wanted: list[Mapping[str, int]] = [{**numbers, **parent.tunables}] if searched else []
+    wanted += [numbers] if numbers else []
     wanted += [parent.tunables, source.defaults()]
     wanted += [{name: rng.choice(values) for name, values in sorted(source.tunables.items())} for _ in range(_DRAWS)]
     starts = [fitted(source, tunables) for tunables in wanted]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from accelopt_compile.records import Candidate, Experience, Plan
 from accelopt_compile.search.memory import Configuration, agreement, by_template, filled, promise, proven_configurations
@@ -33,7 +32,7 @@ def plan_steps(
     structure = filled(grammar, parent.source.structure)
     tried = {_key(filled(grammar, t.structure)) for t in task.tried}
     new = [change for change in _turns(grammar, structure, rng) if _key({**structure, change[0]: change[1]}) not in tried]
-    proven = [replace(c, structure=filled(grammar, c.structure)) for c in proven_configurations(task, experiences)]
+    proven = proven_configurations(task, experiences)
     worth = {change: _worth(task, structure, change, experiences, proven) for change in new}
     ranked = sorted(new, key=lambda change: -worth[change])  # stable: those without evidence keep their turns
     return [_plan(structure, change, proven) for change in ranked[:count]]
