@@ -18,7 +18,7 @@ from accelopt_backends.base import Attached, Backend, Ready
 from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.buffers import arena_bytes
-from accelopt_compile.evaluate.cases import cases
+from accelopt_compile.evaluate.cases import cases, elements
 from accelopt_compile.evaluate.limits import Limits, free_memory
 from accelopt_compile.evaluate.sandbox.arena import Arena
 from accelopt_compile.evaluate.sandbox.forks import Forker
@@ -29,9 +29,9 @@ from accelopt_compile.wording import region, said_once
 
 log = logging.getLogger(__name__)
 
-NEEDED = 12
-"""Times the memory of a region's buffers that the processes take which judge its kernels: both sides' tensors, and the right
-answers in float64."""
+NEEDED_BYTES = 80
+"""What judging takes for each element of a region's inputs and outputs: both sides' tensors, and right answers in float64.
+Measured: 80 where these are float32, 68 where they are bfloat16."""
 
 SPARE_BYTES = 16 << 20
 """For the sizes that are drawn at random; memory that nobody touches costs nothing."""
@@ -52,11 +52,11 @@ class Crew:
         self._scratch = temporary.Folder("scratch")
         self._inductor_cache = baselines_folder()
         tried = [dict(case.binding) for case in cases(workload, binding, "full", [1])]
-        buffers = arena_bytes(workload, [*tried, self.binding])
-        if (needed := NEEDED * buffers) > (free := free_memory()):
+        needed = NEEDED_BYTES * max(elements(workload, at) for at in (*tried, self.binding))
+        if needed > (free := free_memory()):
             gib = 1 << 30
             raise EvaluatorDied(f"to judge kernels here takes about {needed / gib:.1f} GiB, and {free / gib:.1f} GiB are free")
-        self._arena = Arena(buffers + SPARE_BYTES)
+        self._arena = Arena(arena_bytes(workload, [*tried, self.binding]) + SPARE_BYTES)
         self._referee: Child | None = None
         self._builders: dict[int, Child] = {}
         self._nursery: Child | None = None

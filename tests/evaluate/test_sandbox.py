@@ -191,6 +191,15 @@ def test_a_workload_that_cannot_run_is_our_error_not_a_verdict(cache_root: Path,
         pass
 
 
+def test_what_would_take_more_memory_than_is_free_is_not_begun(cache_root: Path, tmp_path: Path) -> None:
+    """A search must not have the user's program killed."""
+    with (
+        pytest.raises(EvaluatorDied, match=r"takes about \d+\.\d GiB, and \d+\.\d GiB are free"),
+        open_evaluator(softmax_workload(), {"s0": 1 << 36}, backend=ReferenceBackend(), threads=1, seed=1, workdir=str(tmp_path)),
+    ):
+        pass
+
+
 def test_the_reference_backend_is_right_and_improves_with_fewer_passes(cache_root: Path, tmp_path: Path) -> None:
     """The kernel that needs no compiler passes verification in both forms, screens imports, and declares what to change."""
     backend, workload = ReferenceBackend(), softmax_workload()

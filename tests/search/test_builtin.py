@@ -60,16 +60,19 @@ def test_structures_tried_in_this_run_are_not_planned_again() -> None:
 
 
 def test_numbers_known_for_the_new_structure_ride_along() -> None:
-    """The plan names them, and the first attempt starts from them; then from the parent's, then from the template's."""
+    """The plan names them, and the first attempt starts from them; then from the parent's, then from the template's. The numbers
+    of a parent whose numbers were searched come first: they were measured here."""
     there = dict(kernel(loop="tiles").source.structure)
     known = experience(structure=there, tunables={"TILE": 16, "UNROLL": 4, "GRAIN": 256})
     parent = replace(kernel(), tunables={"TILE": 128, "UNROLL": 2, "GRAIN": 1024})
     (plan,) = PROPOSER.plan(TASK, parent, (known,), 1, call(0))
     assert plan.text == "Set loop to tiles (now rows). Start from GRAIN=256, TILE=16, UNROLL=4."
-    sources = PROPOSER.attempt(TASK, parent, plan, 3, call(0))
-    starts = [source.defaults() for source in sources if not isinstance(source, NoSource)]
-    template = kernel().source.defaults()
-    assert [{"TILE": 16, "UNROLL": 4, "GRAIN": 256}, parent.tunables, template] == starts
+    borrowed, template = {"TILE": 16, "UNROLL": 4, "GRAIN": 256}, kernel().source.defaults()
+    expected = {"searched": [parent.tunables, borrowed, template], "not searched": [borrowed, template]}
+    for name, tried in {"searched": parent, "not searched": replace(parent, tunables=template)}.items():
+        sources = PROPOSER.attempt(TASK, tried, plan, 3, call(0))
+        starts = [source.defaults() for source in sources if not isinstance(source, NoSource)]
+        assert expected[name] == starts[: len(expected[name])]
 
 
 def test_a_change_outside_the_grammar_gives_no_source() -> None:
