@@ -59,8 +59,8 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
         args, kwargs = _arguments(example)
         with _unchanged(model, example), torch.set_grad_enabled(backward):
             result = compiled(*args, **kwargs)
-            if backward:
-                loss: Any = _total(result)
+            loss: Any = _total(result) if backward else None
+            if getattr(loss, "requires_grad", False):
                 loss.backward()
     return PrewarmReport(compiles=reports.all()[before:])
 
@@ -122,20 +122,33 @@ def _total(result: Any) -> Any:
 def _unchanged(model: Any, example: Any) -> Iterator[None]:
     """Run the model within, and find buffers, gradients and random numbers afterwards as they were."""
     import torch
+    from torch.nn.parameter import is_lazy
     from torch.utils._pytree import tree_leaves
 
     module = model if isinstance(model, torch.nn.Module) else torch.nn.Module()
     given = [leaf for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
-    before = [(tensor, tensor.grad) for tensor in (*module.parameters(), *given)]
-    buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    for tensor, _ in before:
+    gradients = [(tensor, tensor.grad) for tensor in (*module.parameters(), *given)]
+    named = [(inner, dict(inner._buffers)) for inner in module.modules()]
+    written = (buffer for buffer in module.buffers() if not is_lazy(buffer) and not buffer.is_inference())
+    values = [(buffer, buffer.detach().clone()) for buffer in written]
+    for tensor, _ in gradients:
         tensor.grad = None
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         try:
             yield
         finally:
-            for tensor, grad in before:
+            for tensor, grad in gradients:
                 tensor.grad = grad
+            for inner, buffers in named:
+                inner._buffers.clear()
+                inner._buffers.update(buffers)
             with torch.no_grad():
-                for buffer, value in buffers:
-                    buffer.copy_(value)
+                for buffer, value in values:
+                    if not _same(buffer, value):  # what is written to, a pending backward may still need
+                        buffer.copy_(value)
+
+
+def _same(a: Any, b: Any) -> bool:
+    import torch
+
+    return a.is_meta or bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from accelopt_compile.family import PRODUCTS
 from accelopt_compile.records import Binding, Ref, Workload, bytes_of, refs_of
@@ -54,7 +56,7 @@ def measure() -> Machine:
     import torch
 
     threads = torch.get_num_threads()
-    if os.getpid() == _IMPORTED_BY or threads == 1:
+    if threads == 1 or not _forked():
         return _measured()
     torch.set_num_threads(1)
     try:
@@ -64,6 +66,15 @@ def measure() -> Machine:
 
 
 _IMPORTED_BY = os.getpid()
+_FORK_WITHOUT_EXEC = 0x40
+"""Linux's PF_FORKNOEXEC, in the flags of /proc/self/stat: also where this module was imported after the fork."""
+
+
+def _forked() -> bool:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        return bool(int(fields[6]) & _FORK_WITHOUT_EXEC)
+    return os.getpid() != _IMPORTED_BY
 
 
 def _measured() -> Machine:

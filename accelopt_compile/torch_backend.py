@@ -124,9 +124,14 @@ def _with_kernels(
     def inner(graph: GraphModule, inputs: Sequence[Any], **kwargs: Any) -> Any:
         if not kwargs.get("is_backward"):
             return compile_fx_inner(graph, inputs, **kwargs)
-        spare = copy_of(graph)  # a backward may be compiled when it is first asked for, long after this function
         alone = config.patch({HOOK: user})(compile_fx_inner)
-        return _or_else(lambda: compile_fx_inner(graph, inputs, **kwargs), lambda: alone(spare, inputs, **kwargs))
+        with user_signals.heard():  # a backward may be compiled when it is first asked for, long after this function
+            try:
+                spare = copy_of(graph)
+            except Exception as failure:  # guards the user's program: without a second graph there are no two tries
+                _step_aside("while copying a backward", failure)
+                return alone(graph, inputs, **kwargs)
+            return _or_else(lambda: compile_fx_inner(graph, inputs, **kwargs), lambda: alone(spare, inputs, **kwargs))
 
     return _or_else(
         lambda: _inductor(gm, example_inputs, {**patches, HOOK: passes}, inner),

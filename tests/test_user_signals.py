@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -54,6 +55,16 @@ def test_a_deadline_that_comes_while_kernels_are_put_into_a_backward(installed: 
     with pytest.raises(TimeoutError, match="late"):
         ours(graph)
     assert installed is signal.getsignal(signal.SIGUSR1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads libc's struct sigaction")
+@pytest.mark.parametrize("restarts", [False, True])
+def test_whether_system_calls_go_on_stays_as_it_was(installed: Any, restarts: bool) -> None:
+    """asyncio has it on for its handlers, and to install a handler turns it off."""
+    signal.siginterrupt(signal.SIGUSR1, not restarts)
+    with user_signals.heard():
+        assert installed is not signal.getsignal(signal.SIGUSR1)
+    assert restarts == user_signals._restarts(signal.SIGUSR1)
 
 
 def test_a_compile_inside_a_compile(installed: Any) -> None:

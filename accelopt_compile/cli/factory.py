@@ -57,6 +57,10 @@ def find_factory(name: str) -> Callable[[], Any]:
     module_name, colon, function = name.partition(":")
     if not (module_name and colon and function):
         raise UsageError(f"{name!r} is not MODULE:FACTORY, e.g. benchmarks.workloads.llama_prefill:small")
+    if module_name.endswith(".py") or "/" in module_name:
+        path = Path(module_name).with_suffix("")
+        dotted = path.name if path.is_absolute() or ".." in path.parts else ".".join(path.parts)
+        raise UsageError(f"{module_name!r} is a file; name the module, {dotted}:{function}, found from here or by PYTHONPATH")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -103,8 +107,10 @@ def required(function: Callable[..., Any]) -> list[str]:
 
 def model_of(name: str, made: Any) -> tuple[Any, tuple[Any, ...] | dict[str, Any]]:
     """(module, inputs) as the factory should have made them: positional inputs, or a dict of named ones. Raises UsageError."""
-    if not isinstance(made, tuple) or len(made) != 2 or not callable(made[0]):
+    if not isinstance(made, tuple) or len(made) != 2:
         raise UsageError(f"{name} returned {type(made).__name__}, not a pair (module, inputs)")
+    if not callable(made[0]):
+        raise UsageError(f"{name} returned a pair whose first is {type(made[0]).__name__}, not a module or function to compile")
     module, inputs = made
     if isinstance(inputs, dict):
         return module, inputs

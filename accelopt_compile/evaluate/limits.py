@@ -25,17 +25,17 @@ def free_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup"
 
 
 def _meminfo(file: Path) -> float:
-    with contextlib.suppress(OSError, ValueError, KeyError):
+    with contextlib.suppress(OSError, ValueError, LookupError):
         fields = dict(line.split(":", 1) for line in file.read_text().splitlines())
         return float(fields["MemAvailable"].split()[0]) * 1024
     return math.inf
 
 
 _GROUP_FILES = {
-    "": ("memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    "": ("memory.max", "memory.current", ""),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 }
-"""Limit, use, and the name of what of that can be dropped; by the controllers as /proc/self/cgroup names them: version 2, 1."""
+"""Limit, use, and how the names begin of what of that can be dropped; by the folder of version 2 and of version 1."""
 
 
 def _left_in_groups(membership: Path, root: Path) -> Iterator[float]:
@@ -43,15 +43,17 @@ def _left_in_groups(membership: Path, root: Path) -> Iterator[float]:
     with contextlib.suppress(OSError, ValueError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            if controllers not in _GROUP_FILES:
+            if controllers and "memory" not in controllers.split(","):
                 continue
-            limit, use, droppable = _GROUP_FILES[controllers]
-            inner = PurePosixPath(controllers, path.lstrip("/"))
+            folder = "memory" if controllers else ""
+            limit, use, start = _GROUP_FILES[folder]
+            inner = PurePosixPath(folder, path.lstrip("/"))
             for part in (inner, *inner.parents):
                 with contextlib.suppress(OSError, ValueError, KeyError):
                     group = root / part
                     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-                    used = int((group / use).read_text()) - int(stat[droppable])
+                    droppable = sum(int(stat[f"{start}{age}_file"]) for age in ("inactive", "active"))
+                    used = int((group / use).read_text()) - droppable
                     yield int((group / limit).read_text()) - used
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from accelopt_compile.records import Candidate, Experience, KernelSource, Plan
-from accelopt_compile.search.selection import HELPED, relative, within_noise
+from accelopt_compile.search.selection import BELIEVED, HELPED, relative, within_noise
 from accelopt_compile.search.task import SearchTask
 from accelopt_compile.wording import shortened, times_text
 
@@ -95,8 +95,9 @@ def related(task: SearchTask, experience: Experience) -> bool:
 
 
 def promise(task: SearchTask, experience: Experience) -> float:
-    """Similarity times the logarithm of the speedup: what repeating (or avoiding) it here is expected to be worth."""
-    return similarity(task, experience) * math.log(max(experience.speedup, 1.0))
+    """Similarity times the logarithm of the speedup: what repeating (or avoiding) it here is expected to be worth. What gained
+    more than `BELIEVED` is expected to be worth no more than that: on a busy machine stores filled with lessons of 7390x."""
+    return similarity(task, experience) * math.log(min(max(experience.speedup, 1.0), BELIEVED))
 
 
 @functools.lru_cache(maxsize=1024)  # there are few families and many experiences
@@ -218,7 +219,7 @@ def winner_experience(task: SearchTask, seed: Candidate, best: Candidate) -> Exp
     """The whole way from the seed to the best kernel as one experience, for warm starts; None when it gained nothing. A
     kernel that no template wrote is told of in words alone."""
     gain = relative(best, seed)
-    if best.id == seed.id or gain <= HELPED or within_noise(seed, best):
+    if best.id == seed.id or not HELPED < gain <= BELIEVED or within_noise(seed, best):
         return None
     told = Experience(
         backend=task.backend.name,

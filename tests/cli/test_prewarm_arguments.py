@@ -27,8 +27,12 @@ def at_home(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("no_colon", "is not MODULE:FACTORY"),
         ("not_there_at_all:build", "no module 'not_there_at_all'"),
         ("broken_model:build", "cannot be imported"),
-        ("good_model:biuld", "it has: build"),
-        ("good_model:build", "not a pair (module, inputs)"),
+        ("good_model:biuld", "it has: build, turned"),
+        ("good_model.py:build", "name the module, good_model:build"),
+        ("./some/good_model.py:build", "name the module, some.good_model:build"),
+        ("/some/good_model.py:build", "name the module, good_model:build"),
+        ("good_model:build", "returned int, not a pair (module, inputs)"),
+        ("good_model:turned", "returned a pair whose first is int, not a module"),
         ("good_model:sized", "the factory good_model:sized needs width, depth; a factory takes no arguments"),
     ],
 )
@@ -38,7 +42,8 @@ def test_a_wrong_factory_is_a_usage_error(
     """Each mistake ends with exit code 2, one line, and no traceback."""
     (tmp_path / "broken_model.py").write_text("def build(:\n")
     (tmp_path / "good_model.py").write_text(
-        "def build():\n    return 3\n\ndef sized(width, *, depth, bias=True):\n    return 3\n"
+        "def build():\n    return 3\n\ndef sized(width, *, depth, bias=True):\n    return 3\n\n"
+        "def turned():\n    return 3, print\n"
     )
     at_home(tmp_path, monkeypatch)
     assert 2 == run(["prewarm", name])

@@ -170,6 +170,36 @@ def test_prewarm_leaves_buffers_and_random_numbers_alone() -> None:
     assert x.grad is None
 
 
+class Counting(torch.nn.Module):
+    """Puts another tensor in the place of a buffer at each call, and has one that cannot be written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+        self.register_buffer("ones", torch.ones(1).expand(4, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.n = self.n + 1
+        return torch.relu(x + self.n) * self.ones
+
+
+def test_prewarm_takes_buffers_of_any_kind() -> None:
+    """Replaced, expanded, made under inference mode, not yet made; and a model without anything to learn."""
+    counting, x = Counting(), torch.randn(4, 64)
+    accelopt_compile.prewarm(counting, x, mode="apply")
+    assert 0 == counting.n
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(64), torch.nn.LazyBatchNorm1d())
+    accelopt_compile.prewarm(lazy, x, mode="apply")
+    with torch.inference_mode():
+        counting.ones = torch.ones(4, 64)
+    accelopt_compile.prewarm(counting, x, mode="apply")
+    assert accelopt_compile.prewarm(torch.nn.Linear(64, 64).requires_grad_(False), x, backward=True, mode="apply").compiles
+    norm = torch.nn.BatchNorm1d(64).eval()
+    pending = norm(x.requires_grad_())
+    accelopt_compile.prewarm(norm, x, mode="apply")
+    pending.sum().backward()
+
+
 def test_prewarm_with_backward_leaves_gradients_alone() -> None:
     """Prewarming a training step tunes the backward too and gives the parameters' gradients back as they were."""
     model, x = Norm(), torch.randn(6, 64)

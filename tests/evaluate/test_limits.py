@@ -25,7 +25,9 @@ def machine(root: Path, *, available: int | None, membership: str, groups: dict[
         first = name.startswith("memory")
         (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(limit)
         (group / ("memory.usage_in_bytes" if first else "memory.current")).write_text(use)
-        (group / "memory.stat").write_text(f"{'total_' if first else ''}inactive_file {inactive}\n")
+        start = "total_" if first else ""
+        shares = {"inactive": inactive // 2, "active": inactive - inactive // 2}
+        (group / "memory.stat").write_text("".join(f"{start}{age}_file {share}\n" for age, share in shares.items()))
     return proc, cgroup
 
 
@@ -36,6 +38,7 @@ def machine(root: Path, *, available: int | None, membership: str, groups: dict[
         ("0::/pod/box\n", {"pod/box": ("max", str(GIB), 0), "pod": (str(4 * GIB), str(3 * GIB), GIB)}, 2 * GIB),
         ("4:memory:/box\n1:cpu:/\n", {"memory/box": (str(2 * GIB), str(GIB), 0)}, GIB),
         ("4:memory:/elsewhere\n", {"memory": (str(2 * GIB), str(GIB), 0)}, GIB),  # in a container that sees only its own
+        ("4:memory,hugetlb:/box\n", {"memory/box": (str(2 * GIB), str(GIB), 0)}, GIB),
         ("nonsense\n", {}, 8 * GIB),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import torch
@@ -53,6 +55,19 @@ def test_the_machine_is_measured() -> None:
     machine = measure()
     assert 1e8 < machine.bandwidth_bytes_s < 1e13
     assert 1e8 < machine.peak_flops_s < 1e15
+
+
+def test_a_process_that_was_forked_knows_it() -> None:
+    """Also where it imports this only then, as it does where the backend is named by its name."""
+    program = """
+import os
+child = os.fork()
+if child:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+from accelopt_compile.hotness import _forked
+os._exit(3 if _forked() else 4)
+"""
+    assert 3 == subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}).returncode
 
 
 def test_a_fork_is_measured_too() -> None:

@@ -74,6 +74,16 @@ def test_a_structure_that_won_on_many_workloads_comes_before_one_that_won_big_on
     assert ["tiles", "flat"] == [c.structure["loop"] for c in found]
 
 
+def test_a_lesson_of_a_busy_machine_outweighs_no_others() -> None:
+    """A gain of thousands is worth no more than one of eight, and the way to a winner of such a gain is no lesson."""
+    wild = experience(7390.0, workload="wild", structure={"loop": "flat"})
+    found = proven_configurations(
+        TASK, [wild, *(experience(1.6, workload=str(i), structure={"loop": "tiles"}) for i in range(6))]
+    )
+    assert ["tiles", "flat"] == [c.structure["loop"] for c in found]
+    assert winner_experience(TASK, candidate(0, 0.3), candidate(3, 2217.0)) is None
+
+
 def test_tunables_known_for_like_structures_come_first_and_only_if_valid() -> None:
     """Unknown names are left out, values outside the declared ones replaced, and invalid combinations dropped."""
     source = TASK.backend.render(TASK.workload, {"loop": "tiles"})
