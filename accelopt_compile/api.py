@@ -129,7 +129,7 @@ def _unchanged(model: Any, example: Any) -> Iterator[None]:
     given = [leaf for leaf in tree_leaves(example) if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
     gradients = [(tensor, tensor.grad) for tensor in (*module.parameters(), *given)]
     named = [(inner, dict(inner._buffers)) for inner in module.modules()]
-    written = (buffer for buffer in module.buffers() if not is_lazy(buffer) and not buffer.is_inference())
+    written = (buffer for buffer in module.buffers() if not (is_lazy(buffer) or buffer.is_inference() or buffer.is_meta))
     values = [(buffer, buffer.detach().clone()) for buffer in written]
     for tensor, _ in gradients:
         tensor.grad = None
@@ -144,11 +144,6 @@ def _unchanged(model: Any, example: Any) -> Iterator[None]:
                 inner._buffers.update(buffers)
             with torch.no_grad():
                 for buffer, value in values:
-                    if not _same(buffer, value):  # what is written to, a pending backward may still need
+                    # What is written to without need, a pending backward may still need; sparse ones cannot be compared.
+                    if buffer.layout is not torch.strided or not torch.equal(buffer, value):
                         buffer.copy_(value)
-
-
-def _same(a: Any, b: Any) -> bool:
-    import torch
-
-    return a.is_meta or bool(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)))

@@ -159,10 +159,8 @@ def test_prewarm_refuses_a_wrong_name() -> None:
 
 def test_prewarm_leaves_buffers_and_random_numbers_alone() -> None:
     """Running means are the training's, not those of an example."""
-    model, x = (
-        torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout()),
-        torch.full((4, 64), 1e3),
-    )
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout())
+    x = torch.full((4, 64), 1e3)
     state, before = torch.get_rng_state(), [value.clone() for value in model.buffers()]
     accelopt_compile.prewarm(model, x.requires_grad_(), backward=True, mode="apply")
     assert all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True))
@@ -194,6 +192,11 @@ def test_prewarm_takes_buffers_of_any_kind() -> None:
         counting.ones = torch.ones(4, 64)
     accelopt_compile.prewarm(counting, x, mode="apply")
     assert accelopt_compile.prewarm(torch.nn.Linear(64, 64).requires_grad_(False), x, backward=True, mode="apply").compiles
+    for strange in (torch.ones(4).to(torch.float8_e4m3fn), torch.eye(4).to_sparse(), torch.ones(4, device="meta")):
+        layer = torch.nn.Linear(64, 64)
+        layer.register_buffer("strange", strange)
+        accelopt_compile.prewarm(layer, x, mode="apply")
+        assert strange is layer.strange
     norm = torch.nn.BatchNorm1d(64).eval()
     pending = norm(x.requires_grad_())
     accelopt_compile.prewarm(norm, x, mode="apply")
