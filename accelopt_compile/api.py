@@ -12,11 +12,16 @@ from accelopt_compile.config import settings_from
 from accelopt_compile.outcomes import CompileReport, RegionReport, as_json, reports
 from accelopt_compile.wording import plural
 
+NOTHING_COMPILED = (
+    "nothing was compiled: this process has compiled all of it with these settings; torch._dynamo.reset() makes it compile again"
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PrewarmReport:
-    """What a prewarm left in the store: one report per graph. `hits` counts distinct regions with a kernel, `candidates` those
-    whose kernels wait for their device."""
+    """What a prewarm left in the store: one report per graph, none for what the process had compiled with the same settings
+    before, as Dynamo then does not ask again (`torch._dynamo.reset()` makes it). `hits` counts distinct regions with a kernel,
+    `candidates` those whose kernels wait for their device."""
 
     compiles: Sequence[CompileReport]
 
@@ -33,7 +38,7 @@ class PrewarmReport:
         return sum(region.outcome == "CANDIDATE" for region in self.regions)
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self.compiles))
+        return "\n".join(_lines(self.compiles)) or NOTHING_COMPILED
 
 
 def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward: bool = False, **settings: Any) -> PrewarmReport:
@@ -53,7 +58,7 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
     chosen = settings_from(options)  # what is wrong fails here, in the caller's words, not inside torch.compile
     if chosen.mode == "tune":
         check_authors(chosen)
-    before = len(reports.all())
+    before = reports.added
     compiled: Any = torch.compile(model, backend="accelopt", options=options)
     for example in inputs if isinstance(inputs, list) else [inputs]:
         args, kwargs = _arguments(example)
@@ -62,7 +67,7 @@ def prewarm(model: Any, inputs: Any, *, budget_s: float | None = None, backward:
             loss: Any = _total(result) if backward else None
             if getattr(loss, "requires_grad", False):
                 loss.backward()
-    return PrewarmReport(compiles=reports.all()[before:])
+    return PrewarmReport(compiles=reports.since(before))
 
 
 def stats() -> dict[str, Any]:

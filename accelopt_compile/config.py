@@ -8,6 +8,7 @@ what would be right; nothing is silently ignored.
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import math
 import os
@@ -185,9 +186,13 @@ def _from_pyproject(path: Path) -> dict[str, Any]:
             _say_once(f"{path} is not read: Python 3.10 needs the package tomli for that")
             return {}
     try:
-        table = tomllib.loads(text).get("tool", {}).get("accelopt", {})
+        tools = tomllib.loads(text).get("tool", {})
     except tomllib.TOMLDecodeError as failure:
         _say_once(f"{path} is not read: {failure}")
+        return {}
+    table = tools.get("accelopt", {}) if isinstance(tools, dict) else {}
+    if not isinstance(table, dict):
+        _say_once(f"{path} is not read: {TABLE} is no table")
         return {}
     found: dict[str, Any] = {}
     for name, value in table.items():
@@ -201,7 +206,12 @@ def _parsed(name: str, text: str) -> Any:
     """A value from the environment, where everything is text."""
     kind = str(_FIELDS[name].type)
     lowered = text.strip().lower()
-    if lowered == "none" and "None" in kind:
+    if name == "inductor":
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text  # refused by _checked, which can say why
+    if lowered == "none" and "None" in kind and name != "cache_dir":  # a folder may have that name, and the store reads it too
         return None
     if "bool" in kind and lowered in ("1", "true", "yes", "on", "0", "false", "no", "off"):
         return lowered in ("1", "true", "yes", "on")
@@ -224,7 +234,8 @@ def _checked(name: str, value: Any, where: str) -> Any:
         return None
     if name == "inductor":
         if not isinstance(value, Mapping):
-            raise _invalid(name, value, where, "it is not a dict", "{'max_autotune': True}")
+            form = '{"max_autotune": true}' if where.startswith("ACCELOPT_") else "{'max_autotune': True}"
+            raise _invalid(name, value, where, "it is not a dict", form)
         return dict(value)
     if "bool" in kinds:
         if not isinstance(value, bool):

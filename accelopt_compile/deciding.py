@@ -49,7 +49,7 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     tuning = bench.settings.mode == "tune"
     unknown = _look_up(sites, bench, decided)
     budget_s = bench.settings.budget_s if tuning else 0.0
-    unready = _warm_up() if unknown and budget_s > 0 else ""
+    unready = _warm_up(bench) if unknown and budget_s > 0 else ""
     started = time.monotonic()
     on_device = bench.rung == "device"
     tuning = tuning and not unready
@@ -83,14 +83,14 @@ def decide(sites: Sequence[Site], bench: Bench) -> Decided:
     return decided
 
 
-def _warm_up() -> str:
+def _warm_up(bench: Bench) -> str:
     """Have the processes ready that judge kernels; why they are not, or "". Their imports took 9 s on two cores of 2 GHz, half of
     a budget of 20."""
     from accelopt_compile.evaluate import wait_until_warm
 
     started = time.monotonic()
     try:
-        wait_until_warm()
+        wait_until_warm(cache_dir=bench.settings.cache_dir)
     except EvaluatorDied as failure:
         log.warning("nothing is searched: %s", failure)
         return str(failure)
@@ -111,9 +111,17 @@ def _prepare(sites: Sequence[Site], bench: Bench, budget: Budget) -> None:
             log.info("compiling %s with Inductor first: kernels are timed against them", plural(len(hottest), "region"))
             tasks = [(s.workload, s.binding) for s in hottest]
             left_s = budget.remaining_s
-            prepare_baselines(
-                tasks, backend=bench.backend, threads=bench.threads, seconds=PREPARE_SHARE * left_s, limit_s=FINISH_SHARE * left_s
-            )
+            try:
+                prepare_baselines(
+                    tasks,
+                    backend=bench.backend,
+                    threads=bench.threads,
+                    seconds=PREPARE_SHARE * left_s,
+                    limit_s=FINISH_SHARE * left_s,
+                    cache_dir=bench.settings.cache_dir,
+                )
+            except OSError as failure:  # no room for temporary files, no descriptors left: each search will say so
+                log.info("no region is compiled in advance: %s", failure)
 
 
 def proof_s(site: Site) -> float:

@@ -35,11 +35,23 @@ def graph_digest(gm: GraphModule, example_inputs: Sequence[Any], *, extra: Seque
         str(torch.is_grad_enabled()),
         str(torch.is_inference_mode_enabled()),
         *(f"{name} {value}" for name, value in numerics().items()),
+        f"default {torch.get_default_dtype()}",
+        *_autocast(example_inputs),
         *extra,
         *(_value(x) for x in example_inputs),
         *(_call(gm, node, names) for node in gm.graph.nodes),
     ]
     return sha256_text(canonical_json(text))
+
+
+def _autocast(example_inputs: Sequence[Any]) -> list[str]:
+    """The autocast that is on around the graph: what it casts stands in no node of Dynamo's, only in what is traced of them."""
+    devices = sorted({"cpu", *(x.device.type for x in example_inputs if isinstance(x, torch.Tensor))})
+    return [f"autocast {d} {torch.get_autocast_dtype(d)}" for d in devices if _autocasts(d)]
+
+
+def _autocasts(device: str) -> bool:
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def _call(gm: GraphModule, node: Node, names: dict[Node, str]) -> str:

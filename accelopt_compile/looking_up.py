@@ -145,6 +145,7 @@ def _baseline(site: Site, bench: Bench) -> Record | None:
     for record in reversed(bench.store.records(site.workload.digest, bench.target)):
         near = bucket_distance(record.binding, site.binding) <= HIT_DISTANCE
         if record.outcome == "baseline" and near and reuse(record.environment, bench.environment) == "use":
+            bench.store.stamp(record)
             return record
     return None
 

@@ -77,11 +77,23 @@ class Reports:
     def __init__(self) -> None:
         self._reports: list[CompileReport] = []
         self._lock = threading.Lock()
+        self._added = 0
 
     def add(self, report: CompileReport) -> None:
         with self._lock:
+            self._added += 1
             self._reports.append(report)
             del self._reports[: -self.LIMIT]
+
+    @property
+    def added(self) -> int:
+        """How many there have been, those that are kept no longer among them."""
+        return self._added
+
+    def since(self, added: int) -> tuple[CompileReport, ...]:
+        """Those after the first `added`, as far as they are kept."""
+        with self._lock:
+            return tuple(self._reports[max(0, len(self._reports) - (self._added - added)) :])
 
     def all(self) -> tuple[CompileReport, ...]:
         with self._lock:

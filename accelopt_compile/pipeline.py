@@ -94,12 +94,12 @@ def plan(gm: GraphModule, example_inputs: Sequence[Any], settings: Settings) -> 
     device = bench.backend.device if bench.rung == "device" else where
     extra = (f"products {products.most} {products.rows} {products.widest}", *((f"device {device}",) if device != HOST else ()))
     digest = graph_digest(gm, example_inputs, extra=(*settings.rewrite_key, *extra))
-    stored = bench.store.graph(digest)
+    stored = bench.store.graph(digest, used=True)
     known = from_document(stored)
     if known is None and settings.mode == "tune" and settings.budget_s > 0:
         from accelopt_compile.evaluate import warm  # not for a process that finds all it needs in the store
 
-        warm()  # its imports take seconds; meanwhile the graph is captured
+        warm(settings.cache_dir)  # its imports take seconds; meanwhile the graph is captured
     sites, refused = known or sites_of(gm, example_inputs, products=products, device=device)
     if known is None:
         bench.store.put_graph(digest, document(sites, refused))  # before the searches, which may be ended by force

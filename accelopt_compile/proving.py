@@ -72,11 +72,17 @@ def prove(bench: Bench, workload: Workload, binding: Binding, found: Unproven) -
         with (
             temporary.Folder("prove") as workdir,
             open_evaluator(
-                workload, binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
+                workload,
+                binding,
+                backend=bench.backend,
+                threads=bench.threads,
+                seed=bench.settings.seed,
+                workdir=workdir,
+                cache_dir=bench.settings.cache_dir,
             ) as evaluator,
         ):
             verdict = evaluator.evaluate(record.source, record.tunables, effort="full")
-    except AccelOptError as failure:
+    except (AccelOptError, OSError) as failure:
         return f"it could not be proven: {failure}"
     if isinstance(verdict, Rejected):
         log.warning("a stored kernel (%s) is refused here at %s: %s", found.why, verdict.stage.value, verdict.reason)

@@ -34,6 +34,14 @@ def scalar(value: Any, dtype: torch.dtype) -> Any:
     return float(single) if abs(short) > _FLOAT32_MAX else short
 
 
+def held(value: Any, dtype: torch.dtype) -> Any:
+    """The number as it is where a 16-bit float holds it, and for any other dtype; else the nearest that the float holds."""
+    if dtype not in (torch.bfloat16, torch.float16) or isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    nearest = float(torch.tensor(float(value), dtype=dtype))
+    return value if nearest == value or math.isnan(nearest) else nearest
+
+
 def dims_from_front(dim: Any, rank: int) -> Any:
     """Dimensions counted from the front; a list also sorted, an empty one resolved to all."""
     if isinstance(dim, tuple):
@@ -55,8 +63,8 @@ def _rule_cat(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:
 
 
 def full(b: Builder, shape: Shape, value: Any, dtype: torch.dtype) -> Out:
-    """A constant tensor."""
-    return b.call("aten.full.default", (shape, scalar(value, dtype)), (("dtype", dtype),), (Spec(dtype, shape),))
+    """A constant tensor: of what its elements hold, where that is less than the number that was asked for."""
+    return b.call("aten.full.default", (shape, scalar(held(value, dtype), dtype)), (("dtype", dtype),), (Spec(dtype, shape),))
 
 
 def _rule_full(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out:

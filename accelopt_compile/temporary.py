@@ -23,6 +23,8 @@ class Folder:
     """A new folder with `name` in its own, removed by the process that made it: not by a fork of that, which drops it too."""
 
     def __init__(self, name: str) -> None:
+        if not _own(os.getpid()).is_dir():  # whoever cleans /tmp of old things has taken it
+            _own.cache_clear()
         self.name = tempfile.mkdtemp(prefix=f"{name}-", dir=_own(os.getpid()))
         self.cleanup = weakref.finalize(self, _remove, Path(self.name), os.getpid())
 

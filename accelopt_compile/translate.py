@@ -11,7 +11,7 @@ from torch.fx import Node
 from accelopt_compile.arithmetic import ARITHMETIC_RULES, shrink_constants
 from accelopt_compile.kinds import Kind, classify
 from accelopt_compile.nodes import op_name, packet_name, values
-from accelopt_compile.rewrite import REWRITE_RULES, dims_from_front, scalar
+from accelopt_compile.rewrite import REWRITE_RULES, dims_from_front, held, scalar
 from accelopt_compile.terms import Builder, Out, Spec, Term
 from accelopt_compile.views import Call, size_of, spec_of
 
@@ -103,11 +103,11 @@ def _number(arg: Any, dtype: torch.dtype) -> Any:
 
 
 def _compared(args: list[Any]) -> list[Any]:
-    """The operands of a comparison. ATen compares in the tensors' dtype: bf16(0.1) == 0.1."""
+    """The operands of a comparison. ATen compares in the tensors' dtype: bf16(0.1) == 0.1, and bf16(257) == 256."""
     short = [a.dtype for a in args if isinstance(a, Out) and a.dtype in (torch.bfloat16, torch.float16)]
     if not short or any(isinstance(a, Out) and a.dtype not in short for a in args):
         return args
-    return [float(torch.tensor(a, dtype=short[0])) if isinstance(a, float) else a for a in args]
+    return [held(a, short[0]) for a in args]
 
 
 def _is_default(value: Any, default: Any) -> bool:

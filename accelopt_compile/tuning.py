@@ -56,14 +56,14 @@ def search_settings(settings: Settings, *, estimated: bool = False) -> SearchSet
 
 
 def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> Tuned:
-    """Search, and store what was found. A failure of the evaluator or the proposer is a reason, not an exception; Ctrl-C
-    keeps what there is and goes on to the caller."""
+    """Search, and store what was found. A failure of the evaluator, the proposer or the system (no room for temporary files, no
+    descriptors left) is a reason, not an exception; Ctrl-C keeps what there is and goes on to the caller."""
     started = time.monotonic()
     try:
         task = _task(bench, workload, binding)
         with _place(bench, task) as place:
             return _tuned(bench, task, budget, place)
-    except AccelOptError as failure:
+    except (AccelOptError, OSError) as failure:
         return Tuned(record=None, reason=said_once(f"search failed: {failure}"), seconds=time.monotonic() - started)
 
 
@@ -163,7 +163,13 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
     with (
         temporary.Folder("search") as workdir,
         open_evaluator(
-            task.workload, task.binding, backend=bench.backend, threads=bench.threads, seed=seed, workdir=workdir
+            task.workload,
+            task.binding,
+            backend=bench.backend,
+            threads=bench.threads,
+            seed=seed,
+            workdir=workdir,
+            cache_dir=bench.settings.cache_dir,
         ) as evaluator,
     ):
         result = search(

@@ -141,7 +141,8 @@ class Weighing:
         if self._weigher is None:
             from accelopt_compile.evaluate.weighing import Weigher  # not for a process that finds all it needs in the store
 
-            self._weigher = Weigher(threads=self._bench.threads, seed=self._bench.settings.seed)
+            settings = self._bench.settings
+            self._weigher = Weigher(threads=self._bench.threads, seed=settings.seed, cache_dir=settings.cache_dir)
         kinds = [(member, choice(*member["choice"])) for member in members]
         replaced = [described(self._bench, member, found[kind]) for member, kind in kinds if kind in some]
         return self._weigher.compare(context["workload"], replaced, seconds)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from accelopt_backends.base import Backend
 from accelopt_cache.kernel_store import Store
+from accelopt_cache.reuse import PROOF
 from accelopt_compile import temporary
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.launch import kernels, native
@@ -55,10 +56,17 @@ def _key(record: Record, source: KernelSource) -> str:
     return sha256_text(canonical_json([record.workload, record.target, source.digest, sorted(record.tunables.items())]))
 
 
+def _build_name(record: Record, source: KernelSource) -> str:
+    """What the built file of a record is called: its kernel, and what it was proven with. One that was proven again with another
+    compiler, other flags or another judge is built again: what an earlier one had built was never looked at by that proof."""
+    proven_with = sorted((name, value) for name, value in record.environment.items() if name in PROOF)
+    return sha256_text(canonical_json([_key(record, source), proven_with]))
+
+
 def admitted(record: Record, source: KernelSource, *, store: Store, backend: Backend) -> bool:
     """Whether the screen has nothing against a record's source. One that this machine has built passed before: nothing is
     built unscreened, and a screen takes a tenth of a second, of each kernel at each start (7 winners: 0.7 s of 5.5)."""
-    return store.built(record.target, _key(record, source)) is not None or not backend.screen(source)
+    return store.built(record.target, _build_name(record, source)) is not None or not backend.screen(source)
 
 
 def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
@@ -78,7 +86,7 @@ def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
 
 
 def load(winner: Winner, *, store: Store, backend: Backend) -> kernels.Loaded:
-    """Build the kernel unless this machine has built it before, and load it. Raises AccelOptError or OSError."""
+    """Build the kernel unless this machine has built it for its record before, and load it. Raises AccelOptError or OSError."""
     artifact = built(winner, store=store, backend=backend)
     try:
         return loaded(artifact, backend)
@@ -88,10 +96,10 @@ def load(winner: Winner, *, store: Store, backend: Backend) -> kernels.Loaded:
 
 
 def built(winner: Winner, *, store: Store, backend: Backend) -> Artifact:
-    """The kernel's file, built unless this machine has built it before. Raises AccelOptError or OSError."""
+    """The kernel's file, built unless this machine has built it for its record before. Raises AccelOptError or OSError."""
     record = winner.record
     assert record.source is not None
-    kept = store.built(record.target, winner.key)
+    kept = store.built(record.target, _build_name(record, record.source))
     return _build(winner, store=store, backend=backend) if kept is None else _artifact(kept, record.source, record.tunables)
 
 
@@ -103,7 +111,7 @@ def _build(winner: Winner, *, store: Store, backend: Backend) -> Artifact:
         raise AccelOptError(f"its source is refused: line {refusals[0].line}: {refusals[0].reason}")
     with temporary.Folder("build") as workdir:
         made = backend.build(record.source, record.tunables, workdir)
-        kept = store.put_built(record.target, winner.key, made.path)
+        kept = store.put_built(record.target, _build_name(record, record.source), made.path)
     return _artifact(kept, record.source, record.tunables)
 
 

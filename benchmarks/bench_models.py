@@ -158,7 +158,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     around, name = harness.environment(), f"models-{harness.device_name()}"
     before = harness.of_today(name, quick=arguments.quick)
-    alike = all(around[fact] == before.get("environment", {}).get(fact) for fact in ("device", "threads", "versions", "compiler"))
+    alike = harness.alike(around, before.get("environment", {}))
     kept = {model: row for model, row in before.get("workloads", {}).items() if alike and model not in arguments.only.split(",")}
     with tempfile.TemporaryDirectory(prefix="accelopt-models-") as scratch:
         store = arguments.store or os.path.join(scratch, "store")

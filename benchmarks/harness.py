@@ -147,6 +147,11 @@ def environment() -> dict[str, Any]:
     }
 
 
+def alike(around: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether what was measured in these two environments may stand in one file."""
+    return all(around.get(fact) == other.get(fact) for fact in ("device", "threads", "versions", "compiler"))
+
+
 def write_result(name: str, payload: Mapping[str, Any], *, quick: bool, directory: Path = RESULTS) -> Path:
     """Write `<name>[-quick]-<date>.json` with the environment; a second run on one day replaces the first."""
     around = environment()

@@ -1,4 +1,5 @@
-"""The results at a glance, for README.md: a row per run of the region suite, a row per model with a column per processor."""
+"""The results at a glance, for README.md: a row per run of the region suite, a row per model with a column per processor, a
+sentence about right values."""
 
 from __future__ import annotations
 
@@ -6,13 +7,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.shape_report import sentence
 from benchmarks.shown import level, markdown
 
+Results = Sequence[Mapping[str, Any]]
 
-def overview(regions: Sequence[Mapping[str, Any]], models: Sequence[Mapping[str, Any]], *, details: str) -> str:
-    """Markdown. `regions` and `models` are results as the benchmarks wrote them, `details` where all of them stand."""
+
+def overview(regions: Results, models: Results, shapes: Results, *, details: str) -> str:
+    """Markdown. The results are as the benchmarks wrote them, `details` is where all of them stand."""
     parts = [_regions(regions)] if regions else []
     parts += [_models(models)] if models else []
+    parts += [sentence(shapes)] if shapes else []
     return "\n\n".join([*parts, f"Family by family and model by model, with versions and commits: [{details}]({details})."])
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import shape_report
 from benchmarks.harness import RESULTS, ROOT
 from benchmarks.overview import overview
 from benchmarks.shown import level, markdown
@@ -132,6 +133,18 @@ def _order(result: Mapping[str, Any]) -> tuple[int, str]:
     return int(result["environment"]["threads"]), str(result["environment"]["device"])
 
 
+def shape_results(directory: Path) -> list[dict[str, Any]]:
+    """What `check_shapes` found, a file a device."""
+    named = sorted(path for path in directory.glob("shapes-*.json") if not path.stem.startswith(("shapes-quick", "shapes-seeds")))
+    return [json.loads(path.read_text()) for path in named]
+
+
+def shapes(result: Mapping[str, Any]) -> str:
+    """Values at random shapes, variant by variant."""
+    title = "Outputs, losses and gradients at random shapes against float64, relative L2 error of the worst tensor"
+    return f"{title} ({where(result)}):\n\n{shape_report.table(result)}"
+
+
 def agents(result: Mapping[str, Any]) -> str:
     """The kernels of recorded runs of the agents beside the built-in proposer's best."""
     rows = [
@@ -185,6 +198,7 @@ def render(directory: Path = RESULTS) -> str:
         for name, show in (("transcripts", agents), ("startup", startup), ("device-kernels", device_kernels))
         if (result := newest(name, directory)) is not None
     ]
+    parts[0:0] = [shapes(result) for result in shape_results(directory)]
     parts[0:0] = region_tables(directory)
     parts[0:0] = [models(result) for result in of_each_device("models", directory)]
     return "\n\n".join(parts) or "No results have been recorded yet."
@@ -200,7 +214,8 @@ def replaced(text: str, tables: str) -> str:
 def pages(directory: Path = RESULTS, root: Path = ROOT) -> dict[Path, str]:
     """What README.md and the page of all tables have to say."""
     readme = root / "README.md"
-    glance = overview(region_results(directory), of_each_device("models", directory), details=DETAILS)
+    measured = region_results(directory), of_each_device("models", directory), shape_results(directory)
+    glance = overview(*measured, details=DETAILS)
     return {
         readme: replaced(readme.read_text(), glance),
         root / DETAILS: f"{HEAD}\n\n{render(directory)}\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from accelopt_compile import temporary
 
 MAKES = "from accelopt_compile import temporary; kept = temporary.Folder('search'); print(kept.name, flush=True);"
 LONG_AGO = (time.time() - 3600,) * 2
@@ -93,3 +96,11 @@ def test_links_and_files_of_that_name_are_left_alone(tmp_path: Path) -> None:
     process(top, "").communicate(timeout=60)
     assert ["accelopt-run-file", "accelopt-run-link"] == sorted(left(top))
     assert [] == left(elsewhere)
+
+
+def test_a_folder_that_was_cleaned_away_is_made_anew() -> None:
+    """What sweeps /tmp of old things takes it from under a process that has been running for weeks."""
+    first = temporary.Folder("search")
+    shutil.rmtree(Path(first.name).parent)
+    with temporary.Folder("search") as second:
+        assert Path(second).is_dir()

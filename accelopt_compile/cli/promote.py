@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,16 +59,24 @@ def promote(
     if left:
         out.line(f"{plural(len(left), 'region')} {is_or_are(len(left))} left: the time is up; the same command goes on", level=0)
     out.result({"regions": done, "absent": absent, "left": [one.workload for one in left]})
-    outcomes = {one["outcome"] for one in done}
-    code = next((code for outcome, code in CODES.items() if outcome in outcomes), 0)
-    if any(one["refused"] for one in done):
-        code = CODES["failed"]
-    if code:
+    if code := code_of(done):
         raise typer.Exit(code)
 
 
-CODES = {"failed": 4, "undecided": 1, "baseline": 3}
-"""The exit code of an outcome, the gravest first."""
+WRONG = 4
+CODES = {"failed": 1, "undecided": 1, "baseline": 3}
+"""The exit code of an outcome, the gravest first; before all of them that of a kernel that is wrong."""
+
+
+def code_of(done: Sequence[Mapping[str, Any]]) -> int:
+    """The exit code of these regions: a kernel that could not be built here, or took too long, is not wrong."""
+    from accelopt_compile.promoting import UNSAID
+
+    stages = {refused["stage"] for one in done for refused in one["refused"].values()}
+    if stages - {stage.value for stage in UNSAID}:
+        return WRONG
+    outcomes = {one["outcome"] for one in done}
+    return next((code for outcome, code in CODES.items() if outcome in outcomes), 0)
 
 
 def named(store: Store, prefixes: Sequence[str]) -> list[str]:

@@ -125,7 +125,7 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
         return [_stored(what, bench)]
     module, inputs = made_by(what)
     with out.working(f"capturing {what}"), users_code(f"the model of {what}"):
-        compiled = api.prewarm(module, inputs, **_capturing(out)).compiles
+        compiled = api.prewarm(module, inputs, **_capturing(bench.settings, out)).compiles
     found = [site for one in compiled for site in (sites.from_document(bench.store.graph(one.graph)) or ((), {}))[0]]
     distinct = {site.workload.digest: site for site in sorted(found, key=lambda s: s.cost)}
     hottest = sorted(distinct.values(), key=lambda s: -s.cost)
@@ -138,9 +138,11 @@ def _sites(what: str, wanted: Sequence[str], top: int, bench: Any, out: Output) 
     return usable[:top]
 
 
-def _capturing(out: Output) -> dict[str, Any]:
-    """Settings of the capture: that nothing is known of a region yet is no news here."""
-    return {**out.settings, "mode": "apply"} | ({"log": "quiet"} if out.level < 1 else {})
+def _capturing(settings: Settings, out: Output) -> dict[str, Any]:
+    """Settings of the capture, for the backend whose kernels are sought: which products are regions is its to say. That nothing
+    is known of a region yet is no news here."""
+    cut = {"backend": settings.backend, "target": settings.target}
+    return {**out.settings, **cut, "mode": "apply"} | ({"log": "quiet"} if out.level < 1 else {})
 
 
 def _stored(prefix: str, bench: Any) -> Any:

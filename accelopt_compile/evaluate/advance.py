@@ -24,7 +24,13 @@ COMPILERS = 2
 
 
 def prepare_baselines(
-    tasks: Sequence[tuple[Workload, Mapping[str, int]]], *, backend: Backend, threads: int, seconds: float, limit_s: float
+    tasks: Sequence[tuple[Workload, Mapping[str, int]]],
+    *,
+    backend: Backend,
+    threads: int,
+    seconds: float,
+    limit_s: float,
+    cache_dir: str | None = None,
 ) -> int:
     """Compile the Inductor baselines of several workloads, two at a time, into the cache that evaluators read, so that
     later searches do not wait for a compiler each. Stops starting new ones after `seconds`, and waits for those that it
@@ -34,13 +40,14 @@ def prepare_baselines(
     ready = backend.probe()
     attached = ready.attached if isinstance(ready, Ready) else None
     about = {"threads": threads, "driver": "" if attached is None else attached.driver}
+    folder = baselines_folder(cache_dir)
     queue, lock, stop = iter(tasks), threading.Lock(), threading.Event()
     children: dict[int, Child] = {}
 
     def work(number: int) -> int:
         done = 0
         with temporary.Folder("scratch") as scratch:
-            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=baselines_folder(), attached=attached)
+            birth = Birth(role="nursery", scratch=scratch, limits=Limits(), inductor_cache=folder, attached=attached)
             while time.monotonic() - started < seconds and not stop.is_set():
                 with lock:
                     task = next(queue, None)

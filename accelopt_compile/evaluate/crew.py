@@ -42,7 +42,14 @@ class Crew:
     fails: what a candidate does to a runner or a builder is the caller's to judge."""
 
     def __init__(
-        self, workload: Workload, binding: Mapping[str, int], backend: Backend, workdir: str, limits: Limits, threads: int
+        self,
+        workload: Workload,
+        binding: Mapping[str, int],
+        backend: Backend,
+        workdir: str,
+        limits: Limits,
+        threads: int,
+        cache_dir: str | None,
     ) -> None:
         self.workload, self.binding, self.limits = workload, dict(binding), limits
         self.workdir, self._threads = workdir, threads
@@ -50,7 +57,7 @@ class Crew:
         ready = backend.probe()
         self.attached = ready.attached if isinstance(ready, Ready) else None
         self._scratch = temporary.Folder("scratch")
-        self._inductor_cache = baselines_folder()
+        self._inductor_cache = baselines_folder(cache_dir)
         tried = [dict(case.binding) for case in cases(workload, binding, "full", [1])]
         needed = NEEDED_BYTES * max(elements(workload, at) for at in (*tried, self.binding))
         if needed > (free := free_memory()):

@@ -25,6 +25,7 @@ from accelopt_compile.evaluate.estimating import estimated, unfused_us
 from accelopt_compile.evaluate.limits import Limits, attached_limits
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.host import Child
+from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
 from accelopt_compile.evaluate.sandbox.walls import described
 from accelopt_compile.evaluate.simulation import LIMITS, reduced, simulated_trials
 from accelopt_compile.evaluate.verifying import Verified, called, verify
@@ -56,6 +57,7 @@ class Evaluator:
         seed: int,
         workdir: str,
         limits: Limits | None,
+        cache_dir: str | None,
     ) -> None:
         self.workload, self.binding, self.threads = workload, dict(binding), threads
         self._backend, self._seed = backend, seed
@@ -64,11 +66,15 @@ class Evaluator:
         self.checked_at = reduced(workload, binding) if self.simulated else dict(binding)
         attached = isinstance(ready, Ready) and ready.attached is not None
         limits = limits or (LIMITS if self.simulated else attached_limits() if attached else Limits())
-        self._crew = Crew(workload, self.checked_at, backend, workdir, limits, threads)
+        self._crew = Crew(workload, self.checked_at, backend, workdir, limits, threads, cache_dir)
         self._builds = Builds(self._crew, backend)
         self._clocking = Clocking(self._crew, threads=threads, seed=seed + 7919)
         self._blind: str | None = None
-        self._crew.start()
+        try:
+            self._crew.start()
+        except BaseException:
+            self._crew.close()
+            raise
 
     @property
     def inductor_failure(self) -> str:
@@ -210,24 +216,29 @@ def open_evaluator(
     seed: int,
     workdir: str,
     limits: Limits | None = None,
+    cache_dir: str | None = None,
 ) -> Iterator[Evaluator]:
     """An evaluator for as long as the context lasts; its children end with it. `seed` fixes the inputs of quick
-    evaluations; full ones draw fresh seeds. Built kernels go to `workdir`. Raises EvaluatorDied."""
-    evaluator = Evaluator(workload, binding, backend=backend, threads=threads, seed=seed, workdir=workdir, limits=limits)
+    evaluations; full ones draw fresh seeds. Built kernels go to `workdir`, compiled baselines to the store in `cache_dir` (None:
+    the default one). Raises EvaluatorDied."""
+    how: dict[str, Any] = {"backend": backend, "threads": threads, "seed": seed, "workdir": workdir}
+    evaluator = Evaluator(workload, binding, **how, limits=limits, cache_dir=cache_dir)
     try:
         yield evaluator
     finally:
         evaluator.close()
 
 
-def warm() -> None:
-    """Start the fork server in the background (2 to 5 s of imports), before the first evaluator is needed."""
-    forkserver.start()
+def warm(cache_dir: str | None = None) -> None:
+    """Start the fork server in the background (2 to 5 s of imports), before the first evaluator is needed. Where that cannot be
+    done, whoever needs it is told why."""
+    with contextlib.suppress(EvaluatorDied, OSError):
+        forkserver.start(baselines_folder(cache_dir))
 
 
-def wait_until_warm(seconds: float = Limits.start_s) -> None:
+def wait_until_warm(seconds: float = Limits.start_s, cache_dir: str | None = None) -> None:
     """Wait for the fork server, at most so long, so that no search pays for it. Raises EvaluatorDied where it does not come."""
-    forkserver.shared(seconds)
+    forkserver.shared(seconds, baselines_folder(cache_dir))
 
 
 def _last_level_cache_bytes() -> int:

@@ -20,8 +20,8 @@ PROTOCOL = timing.Protocol(blocks=12, pairs=6, budget_s=0.6)
 class Weigher:
     """Compares contexts with and without kernels, in one child for all of them; another where that dies."""
 
-    def __init__(self, *, threads: int, seed: int) -> None:
-        self._threads, self._seed = threads, seed
+    def __init__(self, *, threads: int, seed: int, cache_dir: str | None = None) -> None:
+        self._threads, self._seed, self._cache_dir = threads, seed, cache_dir
         self._scratch = temporary.Folder("scratch")
         self._child: Child | None = None
 
@@ -56,4 +56,5 @@ class Weigher:
     def _started(self, seconds: float) -> Child:
         # A limit of processor time would make its clock count in ticks of 4 ms.
         limits = Limits(cpu_s=0, start_s=seconds)
-        return Child(Birth(role="scales", scratch=self._scratch.name, limits=limits, inductor_cache=baselines_folder()))
+        folder = baselines_folder(self._cache_dir)
+        return Child(Birth(role="scales", scratch=self._scratch.name, limits=limits, inductor_cache=folder))

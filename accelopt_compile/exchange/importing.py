@@ -16,7 +16,9 @@ from typing import Any
 from accelopt_compile.errors import AccelOptError, InvalidRecord
 from accelopt_compile.evaluate.limits import Limits
 from accelopt_compile.evaluate.reference import operator_of
+from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
+from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
 from accelopt_compile.exchange.links import Known, Link, exchange_document, link_from, sizes_of
 from accelopt_compile.exchange.schema import DTYPES, Definition, Instance
 from accelopt_compile.records import Binding, Workload
@@ -140,7 +142,9 @@ def _ask(
         "others": [dict(one) for one in others],
     }
     with tempfile.TemporaryDirectory(prefix="accelopt-trace-") as scratch:
-        child = Child(Birth(role="tracer", scratch=scratch, limits=Limits(), inductor_cache=scratch))
+        limits = Limits()
+        birth = Birth(role="tracer", scratch=scratch, limits=limits, inductor_cache=scratch)
+        child = Child(birth, forkserver.shared(limits.start_s, baselines_folder()))
         try:
             told = child.request(request, timeout_s)
         except ChildFailed as failure:

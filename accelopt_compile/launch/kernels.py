@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -65,10 +66,15 @@ class _Registry:
     launched: dict[str, native.Launched] = field(default_factory=dict)
     allocating: dict[str, Callable[..., Any]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    locks: dict[str, threading.RLock] = field(default_factory=dict)
+
+    def lock(self, key: str) -> threading.RLock:
+        """Of one kernel: while it is built, which may take a minute, other threads go on with theirs."""
+        return self.locks.setdefault(key, threading.RLock())
 
 
 _registry = _Registry()
+os.register_at_fork(after_in_child=_registry.locks.clear)  # whoever held one is not there to let it go
 
 
 def adopt(entry: Adopted) -> None:
@@ -104,7 +110,7 @@ def resolve(name: str) -> Callable[..., Any]:
 def resolve_allocating(key: str) -> Callable[..., Any]:
     """`(input..., symbol...) -> output or tuple of outputs`, allocated with the declared strides."""
     entry = adopted(key)
-    with _registry.lock:
+    with _registry.lock(key):
         if key not in _registry.allocating:
             _registry.allocating[key] = _allocating(entry, _launched(entry))
         return _registry.allocating[key]
@@ -134,7 +140,7 @@ def forget() -> None:
 def ready(key: str) -> str:
     """Build, unless this machine has built it before, and load an adopted kernel: why that is impossible, or ""."""
     entry = adopted(key)
-    with _registry.lock:
+    with _registry.lock(key):
         if key not in _registry.launched:
             try:
                 loaded = entry.load()
@@ -146,7 +152,7 @@ def ready(key: str) -> str:
 
 
 def _launched(entry: Adopted) -> native.Launched:
-    with _registry.lock:
+    with _registry.lock(entry.key):
         why = ready(entry.key)
         if why:
             _problem(entry.key, why)
@@ -163,14 +169,15 @@ def _launcher(entry: Adopted, loaded: Loaded) -> native.Launched:
     fallback = _fallback(entry, known_broken=not (loaded.address or loaded.call))
     if loaded.call is not None and not loaded.address:
         return native.GuardedLauncher(loaded.call, **counts, fallback=fallback, in_place=bool(entry.workload.aliases))
-    return native.launcher(
-        loaded.address,
-        **counts,
-        fallback=fallback,
-        keep=loaded.keep,
-        release_gil=entry.kernel_us >= GIL_RELEASE_US,
-        directory=entry.directory,
-    )
+    with _registry.lock("the compiled launcher"):
+        return native.launcher(
+            loaded.address,
+            **counts,
+            fallback=fallback,
+            keep=loaded.keep,
+            release_gil=entry.kernel_us >= GIL_RELEASE_US,
+            directory=entry.directory,
+        )
 
 
 def _fallback(entry: Adopted, *, known_broken: bool) -> Callable[..., None]:

@@ -116,7 +116,11 @@ class Builds:
         sha, file = sha_file
         name = f"{layout.build_dir(target, key)}/{file}"
         found = self.files.read(name, lambda data: _same(data, sha), limit=BUILD_LIMIT)
-        return None if found is None else self._path(name)
+        if found is None:
+            return None
+        for used in (index, name):
+            self.files.touch(used)
+        return self._path(name)
 
     def _path(self, name: str) -> Path:
         path = self.files.path(name)

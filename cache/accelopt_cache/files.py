@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+USE_STAMP_S = 3600.0
+
 UNKEPT = "what is found now stays in this process"
 """What follows for a search from a root that does not take it."""
 
@@ -198,12 +200,12 @@ class Files:
                 gone = False
         return gone
 
-    def touch(self, name: str, *, at_most_every_s: float) -> None:
-        """Stamp a use on a file, so that `prune` keeps what is used. Does nothing on a read-only root."""
+    def touch(self, name: str) -> None:
+        """Stamp a use on a file, at most every hour, so that `prune` keeps what is used. Does nothing on a read-only root."""
         path = self.path(name)
         if path is not None and self.writable:
             with contextlib.suppress(OSError):
-                if time.time() - path.lstat().st_mtime > at_most_every_s:
+                if time.time() - path.lstat().st_mtime > USE_STAMP_S:
                     os.utime(path, follow_symlinks=False)
 
     def quarantine(self, name: str, reason: str, *, word: str = "damaged", diagnosis: str = "", quiet: bool = False) -> bool:

@@ -20,12 +20,14 @@ class GraphStore:
     def __init__(self, files: Files) -> None:
         self.files = files
 
-    def get(self, digest: str) -> dict[str, Any] | None:
-        """The document of a graph, or None."""
+    def get(self, digest: str, *, used: bool = False) -> dict[str, Any] | None:
+        """The document of a graph, or None; stamped where it is `used`, and not only looked at."""
         try:
             name = layout.graph(digest)
         except InvalidRecord:
             return None
+        if used:
+            self.files.touch(name)
         return self.files.read(name, lambda data: _document(data, version=GRAPH_VERSION, graph=digest))
 
     def digests(self) -> tuple[str, ...]:

@@ -85,9 +85,9 @@ class Store(RecordStore):
 
     # ------------------------------------------------------------ graphs, memory, builds
 
-    def graph(self, digest: str) -> dict[str, Any] | None:
-        """What is known of a captured graph, or None."""
-        return self._graphs.get(digest)
+    def graph(self, digest: str, *, used: bool = False) -> dict[str, Any] | None:
+        """What is known of a captured graph, or None. `used` by a compile, so that pruning keeps it."""
+        return self._graphs.get(digest, used=used)
 
     def graphs(self) -> tuple[str, ...]:
         """The digests of all graphs that something is known of."""

@@ -32,6 +32,8 @@ GRAPHS, MEMORY, PROGRESS = "v1/graphs", "v1/memory", "v1/runs/progress"
 RUNS, QUARANTINE, TOMBSTONES = "v1/runs", "v1/quarantine", "v1/tombstones"
 LOCKS, TMP, BUILDS = "v1/locks", "v1/tmp", "v1/builds"
 WITHDRAWN = "v1/withdrawn"
+BASELINES = "v1/baselines"
+"""What Inductor compiled to compare with, a folder for each level of instructions; rebuildable."""
 
 ENDINGS = {"baseline": ".baseline.json", "candidate": ".candidate.json", "winner": ".json"}
 """How the file of a record ends: the outcome is in the name, so that a listing alone tells the winners. Longer endings first."""

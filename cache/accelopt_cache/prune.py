@@ -1,7 +1,8 @@
 """Keeping the store small: sweep what a crash left, what nothing refers to, and, over a limit, what is worth least.
 
-Order over a limit: quarantine, builds, progress and runs, graphs, winners beaten by another at the same binding,
-candidates, baseline records, experiences, then winners, each kind by last use. A grace period protects what is being written now.
+Order over a limit: quarantine, compiled baselines, builds, progress and runs, graphs, winners beaten by another at the same
+binding, candidates, baseline records, experiences, then winners, each kind by last use. A grace period protects what is being
+written now.
 """
 
 from __future__ import annotations
@@ -146,6 +147,7 @@ class _Sweep:
             return [e.name for e in sorted(found, key=lambda e: (-e.age_s, e.name))]
 
         yield kind(layout.QUARANTINE)
+        yield kind(layout.BASELINES)
         yield kind(layout.BUILDS)
         yield kind(layout.RUNS)
         yield kind(layout.GRAPHS)
@@ -190,7 +192,7 @@ class _Sweep:
                     shutil.rmtree(path, ignore_errors=True)
                 elif time.time() - path.lstat().st_mtime >= self.grace_s:  # else somebody refers to it since it was listed
                     path.unlink()
-        for directory in (layout.RECORDS, layout.BUILDS, layout.PROGRESS, layout.WORKLOADS, layout.BLOBS):
+        for directory in (layout.RECORDS, layout.BASELINES, layout.BUILDS, layout.PROGRESS, layout.WORKLOADS, layout.BLOBS):
             _remove_empty(self.root / directory, self.grace_s)
 
     def report(self, dry_run: bool) -> Report:

@@ -13,9 +13,6 @@ from accelopt_cache.reuse import choose
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.records import Binding, Record, Workload
 
-USE_STAMP_S = 3600.0
-"""A served record is stamped as used at most this often."""
-
 
 class RecordStore(RecordFiles):
     """What was found for each (workload, target): what is put, what is chosen to serve, what is taken out of service."""
@@ -77,9 +74,14 @@ class RecordStore(RecordFiles):
             found.remove(chosen)
         if chosen is None:
             return None
-        record_id, record = chosen
-        self.files.touch(layout.record(workload_digest, target, record_id, record.outcome), at_most_every_s=USE_STAMP_S)
-        return record
+        self.stamp(chosen[1])
+        return chosen[1]
+
+    def stamp(self, record: Record) -> None:
+        """Note that a record has decided something, so that pruning keeps it."""
+        record_id = durable.sha256(record_codec.encode(record)[0])
+        name = layout.record(record.workload, record.target, record_id, record.outcome)
+        self.files.touch(name)
 
     def iter_records(self) -> Iterator[tuple[str, Record]]:
         """Every readable record as (id, record), all workloads and targets."""

@@ -25,6 +25,7 @@ KINDS = (
     layout.LOCKS,
     layout.TMP,
     layout.BUILDS,
+    layout.BASELINES,
 )
 """The directories whose contents are counted."""
 

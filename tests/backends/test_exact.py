@@ -43,6 +43,14 @@ EQUAL: dict[str, tuple[Function, Callable[[], Tensor]]] = {
         lambda x: torch.where(x > 0.1, x * 3, x + 1),
         lambda: torch.full((64, 512), 0.1, dtype=torch.bfloat16),
     ),
+    "an integer that short floats do not hold": (
+        lambda x: torch.where(x >= 257, x * 3, x + 1),
+        lambda: torch.full((64, 512), 256.0, dtype=torch.bfloat16),
+    ),
+    "a constant that short floats do not hold": (
+        lambda x: torch.where(x == torch.full_like(x, 0.1), x * 3, x + 1),
+        lambda: torch.full((64, 512), 0.1, dtype=torch.bfloat16),
+    ),
     "the sign of what is no number": (lambda x: torch.sign(x) * 2 + 1, lambda: put(torch.randn(64, 512), float("nan"), -0.0)),
     "a bound below a type": (lambda x: x.clamp(-1, 3) * 2, lambda: torch.arange(512).repeat(64, 1).to(torch.uint8)),
     "floats beyond 32 bits": (
@@ -78,6 +86,10 @@ CLOSE: dict[str, tuple[Function, Callable[[], Tensor]]] = {
     "all but the middle": (lambda x: (x * 2).sum((0, 2)), lambda: torch.full((8192, 8, 64), 0.1)),
     "a long row": (lambda x: x.mean(1) * 2, lambda: torch.full((4, 1 << 20), 0.1)),
     "a long row of short ones": (lambda x: (x * x).sum((1, 2, 3)) * 2, lambda: torch.full((2, 64, 64, 300), 0.1)),
+    "rows beside the largest of others": (
+        lambda x: torch.exp(x - x.amax(1)) * 2,
+        lambda: torch.arange(64.0).view(64, 1, 1).expand(64, 64, 32).contiguous(),
+    ),
     "a subnormal row's largest": (lambda x: x / x.abs().amax(-1, keepdim=True), lambda: torch.rand(64, 512) * 2e-39),
 }
 
@@ -93,6 +105,29 @@ def test_equal_terms_do_not_drift(name: str, unroll: int, tmp_path: Path) -> Non
         torch.testing.assert_close(found.double(), function(x.double()), rtol=2e-5, atol=0)
 
 
+FAR_BELOW: dict[str, tuple[Function, Callable[[], Tensor]]] = {
+    "of all": (
+        lambda x: (e := torch.exp(x - x.max())) / e.sum(-1, keepdim=True),
+        lambda: put(torch.full((4, 1024), 2.0), 100.0),
+    ),
+    "of its column": (
+        lambda x: (e := torch.exp(x - x.amax(0, keepdim=True))) / e.sum(-1, keepdim=True),
+        lambda: torch.cat([torch.full((1, 1024), 100.0), torch.full((3, 1024), 2.0)]),
+    ),
+}
+
+
+@pytest.mark.skipif("avx512" not in str(getattr(seeds.BACKEND.probe(), "target", "")), reason="e**x ends at 2**-126 there")
+@pytest.mark.parametrize("name", FAR_BELOW)
+def test_a_row_far_below_the_largest_is_divided_by_its_own_sum(name: str, tmp_path: Path) -> None:
+    """A softmax about a maximum that is not its row's: the sum has no reciprocal that is a number. As exact as eager's."""
+    function, make = FAR_BELOW[name]
+    x = make()
+    found = ran(function, x, tmp_path)
+    torch.testing.assert_close(found, function(x), rtol=1e-4, atol=1e-40)
+    assert bool((found[-1] > 9e-4).all())
+
+
 def test_decode_attention_keeps_to_its_rows(tmp_path: Path) -> None:
     """31 queries in tiles of three are 33 rows; the build has fences around what is on the stack."""
     f = torch.nn.functional.scaled_dot_product_attention
@@ -103,6 +138,38 @@ def test_decode_attention_keeps_to_its_rows(tmp_path: Path) -> None:
     assert set(chosen) == set(source.defaults())
     assert "seen[MOST_ROWS + ROW_TILE]" in source.text
     assert "" == seeds.fault(source, workload, binding, tmp_path, tunables=chosen)
+
+
+@pytest.mark.parametrize("loads", ["tiled", "strided"])
+def test_a_sum_of_all_there_is_reads_what_lies_across(loads: str, tmp_path: Path) -> None:
+    """Partial sums beside tiles of a transposed operand."""
+    for function in (lambda x: (x * x.t()).sum() * 2, lambda x: (x - x.t()).abs().mean()):
+        ((workload, binding),) = seeds.regions_of(function, torch.randn(512, 512))
+        source = seeds.BACKEND.render(workload, {"loads": loads} if "loads" in seeds.BACKEND.grammar(workload) else {})
+        assert "" == seeds.fault(source, workload, binding, tmp_path)
+
+
+@pytest.mark.parametrize("keep", ["heavy", "none"])
+def test_a_kept_row_is_read_where_it_was_put(keep: str, tmp_path: Path) -> None:
+    """A part of a row that the first pass computed is all that the second finds there."""
+
+    def mixed(x: Tensor, y: Tensor) -> Tensor:
+        t = torch.cat([x.exp()[:, :40], y[:, 40:]], -1)
+        return t * x.exp() / t.sum(-1, keepdim=True)
+
+    ((workload, binding),) = seeds.regions_of(mixed, torch.randn(5, 83), torch.randn(5, 83))
+    assert keep in seeds.BACKEND.grammar(workload)["keep"]
+    assert "" == seeds.fault(seeds.BACKEND.render(workload, {"keep": keep}), workload, binding, tmp_path)
+
+
+def test_a_number_that_eager_rounds_first_is_left_to_it() -> None:
+    """One float32 beside many bfloat16 does not widen them: x > bf16(0.1), not x > 0.1."""
+    x, bound = torch.rand(64, 512).bfloat16(), torch.tensor(0.1)
+    for function in (lambda x, y: torch.where(x > y, x * 3, x + 1), lambda x, y: torch.where(y > x, x * 3, x + 1)):
+        ((workload, _),) = seeds.regions_of(function, x, bound)
+        assert "eager rounds to 16" in str(seeds.BACKEND.supports(workload))
+        ((wide, _),) = seeds.regions_of(function, x.float(), bound)
+        assert seeds.BACKEND.supports(wide) is None
 
 
 SEVERAL: dict[str, tuple[Function, tuple[Tensor, ...]]] = {

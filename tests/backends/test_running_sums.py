@@ -34,6 +34,8 @@ RIGHT: dict[str, Case] = {
     "normalised": (lambda x: F.layer_norm(x.cumsum(-1), (83,)), ((5, 83),)),
     "of a softmax": (lambda x: x.softmax(-1).cumsum(-1) * 3, ((5, 83),)),
     "of one element": (lambda x: x.cumsum(1) * 2 + 1, ((5, 1, 7),)),
+    "over a concatenation": (lambda x, y: torch.cat([x, y], -1).cumsum(-1) * 2, ((5, 40), (5, 43))),
+    "over a concatenation, normalised": (lambda x, y: F.layer_norm(torch.cat([x, y], -1).cumsum(-1), (83,)), ((5, 40), (5, 43))),
     "spread over rows": (lambda x, y: x.cumsum(0) * y, ((8,), (5, 8))),
 }
 RIGHT_OR_REFUSED: dict[str, Case] = {
@@ -49,6 +51,10 @@ RIGHT_OR_REFUSED: dict[str, Case] = {
     "along both dimensions": (lambda x: x.cumsum(-1).cumsum(0) * 2, ((5, 83),)),
     "of either dimension": (lambda x: x.cumsum(-1) + x.cumsum(0), ((9, 9),)),
     "of rows, summed over them": (lambda x, y: (x.cumsum(0)[:, None] * y).sum(0), ((5,), (5, 8))),
+    "over a concatenation, of parts of rows": (
+        lambda x, y: torch.cat([x, y], -1).cumsum(-1).sum((0, 1)) * 2,
+        ((5, 3, 40), (5, 3, 43)),
+    ),
     "its diagonal": (lambda x: x.cumsum(-1).diagonal() * 2 + 1, ((9, 9),)),
 }
 CASES = {**RIGHT, **RIGHT_OR_REFUSED}

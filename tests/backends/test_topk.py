@@ -105,12 +105,17 @@ def test_equal_elements_come_in_the_order_of_their_positions(tmp_path: Path) -> 
 
 
 def test_steps_before_the_selection_are_applied_to_what_is_chosen(tmp_path: Path) -> None:
-    """A negative scale turns the order; the values come scaled, in the type of the step."""
+    """A negative scale turns the order of numbers, and leaves NaN the largest; values come scaled, in the type of the step."""
+    for largest in (True, False):
+        turned = after(top(largest=largest), "aten.mul.Tensor", "x", -0.5)
+        for bound in topk.grammar(turned)["bound"]:
+            scaled = Built(turned, tmp_path, bound, BLOCK=128, SPARE=256, GRAIN=64)
+            for x in rows("f32", 1000).values():
+                values, positions = scaled(x)
+                wanted = torch.topk(x * -0.5, 7, largest=largest).values
+                torch.testing.assert_close(values, wanted, rtol=0, atol=0, equal_nan=True)
+                torch.testing.assert_close(x.gather(1, positions) * -0.5, values, rtol=0, atol=0, equal_nan=True)
     x = rows("f32", 1000)["normal"]
-    scaled = Built(after(top(), "aten.mul.Tensor", "x", -0.5), tmp_path)
-    values, positions = scaled(x)
-    assert torch.equal(torch.topk(x * -0.5, 7).values, values)
-    assert torch.equal(x.gather(1, positions) * -0.5, values)
     wide = Built(after(top("bf16"), "prims.convert_element_type.default", "x", DtypeArg("f32")), tmp_path)
     assert torch.equal(torch.topk(x.bfloat16().float(), 7).values, wide(x.bfloat16())[0])
 

@@ -7,7 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from benchmarks.check_shapes import judge, references  # noqa: E402
+from benchmarks.check_shapes import judge  # noqa: E402
+from benchmarks.shape_calls import references  # noqa: E402
 from benchmarks.shape_cases import CASES  # noqa: E402
 from benchmarks.shape_errors import errors  # noqa: E402
 
@@ -17,7 +18,7 @@ SIZES = {"batch": 3}
 def judged(found: torch.Tensor, theirs: torch.Tensor, wanted: torch.Tensor, precision: str = "fp32") -> list[str]:
     """The names of the tensors that are wrong."""
     mine, inductor = (errors({"grad.w": t}, {"grad.w": wanted}) for t in (found, theirs))
-    return [one["tensor"] for one in judge(mine, inductor, SIZES, precision)["wrong"]]
+    return [one["tensor"] for one in judge(mine, inductor, SIZES, precision)]
 
 
 def test_rounding_is_right_and_one_wrong_element_is_not() -> None:
@@ -53,8 +54,8 @@ def test_what_vanishes_is_held_to_inductors_worst_shape_and_nothing_else_is() ->
     found = {"grad.w": wanted["grad.w"] * (1 + 1e-5), "grad.zero": 5 * noise}
     theirs = errors({"grad.w": wanted["grad.w"], "grad.zero": noise}, wanted)
     elsewhere = errors({"grad.w": wanted["grad.w"] * (1 + 1e-5), "grad.zero": 4 * noise}, wanted)
-    assert {"grad.w", "grad.zero"} == {w["tensor"] for w in judge(errors(found, wanted), theirs, SIZES, "fp32")["wrong"]}
-    assert ["grad.w"] == [w["tensor"] for w in judge(errors(found, wanted), theirs, SIZES, "fp32", elsewhere)["wrong"]]
+    assert {"grad.w", "grad.zero"} == {w["tensor"] for w in judge(errors(found, wanted), theirs, SIZES, "fp32")}
+    assert ["grad.w"] == [w["tensor"] for w in judge(errors(found, wanted), theirs, SIZES, "fp32", elsewhere)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -156,3 +156,38 @@ def test_no_source_goes_while_a_record_cannot_be_read(store: Store, root: Path) 
     assert () == collect(store).removed
     record.write_bytes(whole)
     assert store.verify_entry(place) is None
+
+
+def test_what_a_compile_uses_stays(store: Store, root: Path) -> None:
+    """Its graph, its built kernels and the verdicts that the baseline is best, as long as something asks for them; a look at a
+    graph is no use of it."""
+    store.put(baseline())
+    store.put_graph("used", {"a": 1})
+    store.put_graph("looked-at", {"a": 1})
+    (root / "k.so").write_bytes(b"elf")
+    store.put_built(TARGET, "used", root / "k.so")
+    store.put_built(TARGET, "unused", root / "k.so")
+    age(root, 10)
+    store.stamp(baseline())
+    store.graph("used", used=True)
+    store.graph("looked-at")
+    store.built(TARGET, "used")
+    collect(store, older_than_days=5)
+    again = Store.open(root)
+    assert ("used",) == again.graphs()
+    assert again.built(TARGET, "used") is not None
+    assert again.built(TARGET, "unused") is None
+    assert ["baseline"] == [record.outcome for _, record in again.iter_records()]
+
+
+def test_compiled_baselines_count_and_go_first(store: Store, root: Path) -> None:
+    """Nothing is lost with them but the time of a compiler."""
+    keep = store.put(winner(), workload())
+    compiled = root / "v1" / "baselines" / "native" / "ab" / "code.so"
+    compiled.parent.mkdir(parents=True)
+    compiled.write_bytes(b"x" * 100_000)
+    assert {"files": 1, "bytes": 102_400} == store.stats()["kinds"]["baselines"]
+    age(root, 1)
+    report = collect(store, max_bytes=50_000)
+    assert ("v1/baselines/native/ab/code.so",) == report.removed
+    assert [keep] == [name for name, _ in Store.open(root).iter_records()]

@@ -11,6 +11,7 @@ import pytest
 from accelopt_backends.reference import DEVICE_VARIABLE, ReferenceBackend
 from accelopt_cache.kernel_store import Store
 from accelopt_compile.cli import run
+from accelopt_compile.cli.promote import code_of
 from accelopt_compile.records import Record
 from tests.cli.test_cache_commands import relu, winner
 
@@ -153,3 +154,22 @@ def test_stats_and_doctor_count_candidates(ids: dict[str, str], capsys: pytest.C
     found = json.loads(capsys.readouterr().out)
     assert {TARGET: 1} == found["candidates"]
     assert 1 == sum(found["winners"].values())
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "stages", "code"),
+    [
+        (["winner"], [], 0),
+        (["winner"], ["build"], 0),
+        (["winner"], ["numerics"], 4),
+        (["failed"], ["build", "timeout"], 1),
+        (["failed"], ["build", "numerics"], 4),
+        (["baseline", "winner"], ["slower"], 3),
+        (["baseline", "undecided"], [], 1),
+    ],
+)
+def test_only_a_wrong_kernel_is_a_failed_verification(outcomes: list[str], stages: list[str], code: int) -> None:
+    """One that this toolchain cannot build, or that took too long, says nothing of the others."""
+    done = [{"outcome": outcome, "refused": {}} for outcome in outcomes]
+    done.append({"outcome": "winner", "refused": {stage: {"stage": stage} for stage in stages}})
+    assert code == code_of(done)

@@ -133,3 +133,24 @@ def test_variables_that_messages_name_are_known(tmp_path: Path, caplog: pytest.L
     env = {"ACCELOPT_ALLOW_SHARED": "1", "ACCELOPT_NATIVE_LAUNCHER": "0"}
     assert Settings() == settings_from(env=env, pyproject=tmp_path / "none.toml")
     assert "" == caplog.text
+
+
+def test_inductors_settings_stand_in_a_variable_as_json() -> None:
+    """A dict has no other text form; what is none is refused with the form that is taken."""
+    assert {"max_autotune": True} == settings_from(env={"ACCELOPT_INDUCTOR": '{"max_autotune": true}'}).inductor
+    for text in ("{'max_autotune': True}", "3", "max_autotune"):
+        with pytest.raises(InvalidOption, match=r'accepted: \{"max_autotune": true\}'):
+            settings_from(env={"ACCELOPT_INDUCTOR": text})
+
+
+@pytest.mark.parametrize("text", ["[tool]\naccelopt = true\n", "[[tool.accelopt]]\nmode = 'off'\n", "tool = 3\n"])
+def test_a_file_without_our_table_is_no_error(tmp_path: Path, text: str) -> None:
+    """Whatever stands in its place in the pyproject.toml of a working directory."""
+    path = tmp_path / "pyproject.toml"
+    path.write_text(text)
+    assert Settings() == settings_from(env={}, pyproject=path)
+
+
+def test_a_store_may_lie_in_a_folder_called_none() -> None:
+    """The settings name the folder that the store is opened in by the same variable."""
+    assert "none" == settings_from(env={"ACCELOPT_CACHE_DIR": "none"}).cache_dir

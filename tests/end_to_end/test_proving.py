@@ -14,7 +14,7 @@ from planting import Norm
 import accelopt_compile
 from accelopt_cache import Store, layout
 from accelopt_cache.layers import open_layers
-from accelopt_compile import pipeline, proving
+from accelopt_compile import pipeline, proving, winners
 from accelopt_compile.launch import kernels
 from accelopt_compile.records import KernelSource, Record
 
@@ -190,3 +190,20 @@ def test_a_kernel_of_another_processor_waits_for_a_timing_here(model_and_input: 
     outcome, reason = compiled(model, x, mode="apply", min_speedup=1.0)
     assert "MISS" == outcome
     assert f"device was 'another processor', is {here!r}" in reason
+
+
+def test_a_kernel_that_was_proven_again_is_built_again() -> None:
+    """What another compiler built of the same text was never looked at by the proof made here."""
+    model, x = Norm(256).eval(), torch.randn(7, 256)
+    with torch.no_grad():
+        (site,) = planting.plant(model, x, environment=COMPILER)
+    place = planting.bench()
+    (old,) = place.store.records(site.workload.digest, place.target)
+    later = replace(old, environment={**place.environment, "torch": "9.9"})
+    proven = replace(old, environment=dict(place.environment))
+    found = [
+        Path(winners.built(winners.winner_of(record, site.workload), store=place.store, backend=place.backend).path).parent
+        for record in (old, proven, later)
+    ]
+    assert found[0] != found[1]
+    assert found[1] == found[2]  # another PyTorch makes no other code of a kernel's text

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import planting
@@ -14,8 +17,11 @@ import torch
 from planting import Norm
 
 import accelopt_compile
+from accelopt_compile import temporary
 from accelopt_compile.api import PrewarmReport
 from accelopt_compile.config import settings_from
+from accelopt_compile.evaluate import wait_until_warm
+from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.pipeline import bench_for
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.tuning import tune as search
@@ -44,7 +50,42 @@ def test_search_leaves_a_verdict() -> None:
         assert {"HIT", "BASELINE"} >= {region.outcome for region in again.regions}
         assert again.compiles[0].warm
         assert 0 == sum(region.seconds for region in again.regions)
+        same = accelopt_compile.prewarm(model, x, budget_s=60)
+        assert () == same.compiles
+        assert "nothing was compiled: this process has compiled all of it" in str(same)
         torch.testing.assert_close(model(x), tune(model, budget_s=0)(x))
+
+
+@pytest.mark.timeout(300)
+def test_the_option_cache_dir_moves_all_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled baselines too: where the default store cannot be written, nobody hears of it."""
+    forkserver.stop()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "file" / "store"))
+    mine = tmp_path / "mine"
+    with torch.no_grad():
+        tune(Norm(256).eval(), budget_s=30, rounds=1, plans_per_candidate=1, cache_dir=str(mine))(torch.randn(64, 256))
+    assert list((mine / "v1" / "baselines").rglob("*.so"))
+    assert not (tmp_path / "file").is_dir()
+    forkserver.stop()
+
+
+@pytest.mark.timeout(300)
+def test_without_room_for_temporary_files_what_is_known_still_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new region beside a stored winner: its search fails, says so, and costs the winner nothing."""
+    norm, x = Norm(256).eval(), torch.randn(64, 256)
+    both = torch.nn.Sequential(norm, torch.nn.GELU(approximate="tanh"), torch.nn.Linear(256, 256)).eval()
+    with torch.no_grad():
+        planting.plant(norm, x)
+        wait_until_warm()
+        shutil.rmtree(Path(temporary.Folder("search").name).parent)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+        result = tune(both, budget_s=20)(x)
+        monkeypatch.undo()
+    torch.testing.assert_close(both(x), result)
+    found = dict(outcomes())
+    assert "HIT" in found
+    assert "No such file or directory" in found["MISS"]
 
 
 def test_a_deadline_of_the_user_s_ends_a_search() -> None:

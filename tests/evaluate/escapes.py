@@ -18,6 +18,7 @@ from native_backend import NativeBackend, sample
 
 from accelopt_compile.evaluate import Evaluator, Limits, open_evaluator
 from accelopt_compile.evaluate.sandbox import forkserver
+from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder
 from accelopt_compile.records import Rejected
 from tests.evaluate.workloads import softmax_workload
 
@@ -129,7 +130,7 @@ def main(folder: Path) -> dict[str, Any]:
     os.environ["ACCELOPT_TEST_SECRET"] = "not for kernels"
     limits = Limits(call_s=2.0, build_s=8.0)
     results: dict[str, Any] = {}
-    forkserver.shared(limits.start_s)  # one for the process: it stays
+    forkserver.shared(limits.start_s, baselines_folder())  # one for the process: it stays
     before = len(os.listdir("/proc/self/fd"))
     workload = softmax_workload()
     with open_evaluator(workload, {"s0": 16}, backend=NativeBackend(), threads=1, seed=1, workdir=str(work), limits=limits) as e:

@@ -179,16 +179,33 @@ def test_kernels_are_judged_at_the_level_that_the_user_lowered(
         assert (0, True) == (verdict.features["zmm"], verdict.features["ymm"] > 0)
 
 
-def test_a_workload_that_cannot_run_is_our_error_not_a_verdict(cache_root: Path, tmp_path: Path) -> None:
-    """An operator that this torch does not have raises EvaluatorDied when the evaluator opens."""
+def impossible() -> Workload:
+    """A workload with an operator that no torch has."""
     good = softmax_workload()
     node = Node(op="aten.no_such_thing.default", args=good.nodes[0].args, outputs=good.nodes[0].outputs)
-    workload = Workload(inputs=good.inputs, nodes=(node,), outputs=good.outputs[:0], output_specs=(), symbols=("s0",))
+    return Workload(inputs=good.inputs, nodes=(node,), outputs=good.outputs[:0], output_specs=(), symbols=("s0",))
+
+
+def test_a_workload_that_cannot_run_is_our_error_not_a_verdict(cache_root: Path, tmp_path: Path) -> None:
+    """An operator that this torch does not have raises EvaluatorDied when the evaluator opens."""
     with (
         pytest.raises(EvaluatorDied, match="no_such_thing"),
-        open_evaluator(workload, {"s0": 4}, backend=ReferenceBackend(), threads=1, seed=1, workdir=str(tmp_path)),
+        open_evaluator(impossible(), {"s0": 4}, backend=ReferenceBackend(), threads=1, seed=1, workdir=str(tmp_path)),
     ):
         pass
+
+
+def test_an_evaluator_that_cannot_start_keeps_nothing(cache_root: Path, tmp_path: Path) -> None:
+    """A process that meets such a region again and again runs out of nothing: no descriptor, no folder stays."""
+    held = []
+    for _ in range(3):
+        with (
+            pytest.raises(EvaluatorDied),
+            open_evaluator(impossible(), {"s0": 4}, backend=ReferenceBackend(), threads=1, seed=1, workdir=str(tmp_path)),
+        ):
+            pass
+        held.append(len(os.listdir("/proc/self/fd")))
+    assert held[0] == held[-1]
 
 
 def test_what_would_take_more_memory_than_is_free_is_not_begun(cache_root: Path, tmp_path: Path) -> None:

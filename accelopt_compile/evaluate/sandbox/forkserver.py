@@ -15,7 +15,7 @@ from accelopt_compile import temporary
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.sandbox.forks import Forker
 from accelopt_compile.evaluate.sandbox.headers import lend_headers
-from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder, child_environment
+from accelopt_compile.evaluate.sandbox.surroundings import child_environment
 
 _lock = threading.Lock()
 _server: ForkServer | None = None
@@ -24,11 +24,10 @@ _server: ForkServer | None = None
 class ForkServer:
     """A running fork server; `forker` asks it for children."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
         ours, theirs = socket.socketpair()
         self._scratch = temporary.Folder("fork")
         self._said = Path(self._scratch.name, "stderr")
-        folder = baselines_folder()
         with theirs, self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "accelopt_compile.evaluate.sandbox.zygote", str(theirs.fileno())],
@@ -77,22 +76,23 @@ class ForkServer:
         self._scratch.cleanup()
 
 
-def start() -> None:
-    """Start the server in the background, so that it imports torch while the caller does something else."""
+def start(folder: str) -> None:
+    """Start the server in the background, so that it imports torch while the caller does something else. Its children find
+    precompiled headers in `folder`, where compiled baselines are kept."""
     global _server
     with _lock:
         if _server is not None and _server.alive():
             return
         if _server is not None:
             _server.close()
-        _server = ForkServer()
+        _server = ForkServer(folder)
 
 
-def shared(timeout_s: float) -> Forker:
-    """The process-wide server, started if need be. Raises EvaluatorDied where it cannot run."""
+def shared(timeout_s: float, folder: str) -> Forker:
+    """The process-wide server, started if need be (see `start`). Raises EvaluatorDied where it cannot run."""
     global _server
     try:
-        start()
+        start(folder)
     except OSError as failure:
         raise EvaluatorDied(f"the fork server cannot be started: {failure}") from failure
     with _lock:

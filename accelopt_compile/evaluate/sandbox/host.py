@@ -66,7 +66,7 @@ class Child:
         ours, theirs = socket.socketpair()
         read, write = os.pipe()
         try:
-            self._process = _start(birth, forker or forkserver.shared(birth.limits.start_s), theirs, write)
+            self._process = _start(birth, forker or forkserver.shared(birth.limits.start_s, birth.inductor_cache), theirs, write)
         except BaseException:
             ours.close()
             os.close(read)

@@ -24,18 +24,20 @@ two-thread code took 100 us here where the user's process takes 50. Those that l
 kernels were built and timed with AVX-512, then launched with AVX2 at 0.86x of Inductor."""
 
 
-def baselines_folder() -> str:
-    """Where compiled baselines are kept: in the store that only we can write, never in the user's own Inductor cache, because
-    what untrusted code could write to must not be loaded by the user's process. Where that cannot be written, a folder
-    of this process: the store then keeps what it finds in memory, and searches go on. Each instruction level has its own:
-    Inductor's cache keeps texts of loops over vectors of one width, and would build them for another."""
+def baselines_folder(cache_dir: str | None = None) -> str:
+    """Where compiled baselines are kept: in the store of that root (None: the default one) that only we can write, never in the
+    user's own Inductor cache, because what untrusted code could write to must not be loaded by the user's process. Where that
+    cannot be written, a folder of this process: the store then keeps what it finds in memory, and searches go on. Each
+    instruction level has its own: Inductor's cache keeps texts of loops over vectors of one width, and would build them for
+    another."""
+    from accelopt_cache import layout
     from accelopt_cache.layers import open_layers
 
-    own, _ = open_layers()
+    own, _ = open_layers(cache_dir)
     if own.root is None:
         return _temporary_folder()
     level = "".join(c for c in os.environ.get("ATEN_CPU_CAPABILITY", "") if c.isalnum())
-    folder = Path(own.root) / (f"baselines-{level}" if level else "baselines")
+    folder = Path(own.root) / layout.BASELINES / (level or "native")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:

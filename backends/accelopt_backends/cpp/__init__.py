@@ -34,7 +34,8 @@ class CppBackend(Generated):
             chain = toolchain.find()
         except ToolchainMissing as missing:
             return Missing(why=str(missing).removesuffix(f"; {toolchain.INSTALL_HINT}"), how=toolchain.INSTALL_HINT)
-        about = {"compiler": chain.version, "march": " ".join(chain.march), "device": toolchain.cpu_name()}
+        about = {"compiler": chain.version, "march": " ".join(chain.march), "flags": toolchain.FLAGS_TEXT}
+        about["device"] = toolchain.cpu_name()
         return Ready(target=chain.target, environment=about)
 
     def valid(self, source: KernelSource, tunables: Mapping[str, int]) -> bool:

@@ -45,14 +45,14 @@ def write_nest(graph: Graph, nest: Nest, number: int, choices: Choices, done: Ma
     while (pair := mergeable(text.w)) is not None and not (shape.cuts and nest.vector in pair):
         shape.merges.append(pair)
         text = run()
-    if text.w.across and choices.loads == "tiled" and text.blocked:
+    if text.w.across and choices.loads == "tiled" and text.tileable:
         shape.tile = max(text.w.across, key=lambda atom: text.w.across[atom])
         text = run()
     if choices.keep != "none":
         shape.buffered = {
             key
             for key, passes in text.w.seen.items()
-            if len(passes) > 1
+            if len({number for number, _ in passes}) > 1
             and graph.vals[key[0]].lane == "f"
             and (text.w.heavy[key] or choices.keep == "all")
             and (choices.keep != "all" or graph.vals[key[0]].kind != "input" or graph.vals[key[0]].dtype != "f32")

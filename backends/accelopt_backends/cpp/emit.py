@@ -30,7 +30,8 @@ class NestWriter(Lines):
         self.exact = stepped(graph)
         self.bounds = dict(graph.sizes)
         """What each term of an index stays below: a loop's atom, or a position that is only known at run time."""
-        self.seen: dict[Key, set[int]] = {}
+        self.seen: dict[Key, set[tuple[int, Segment | None]]] = {}
+        """The passes that computed a value, and in which part of the row."""
         self.heavy: dict[Key, bool] = {}
         self.loaded: set[Key] = set()
         self.segment: Segment | None = None
@@ -48,7 +49,7 @@ class NestWriter(Lines):
         for level in LEVELS:
             if here in self.memo[level]:
                 return self.memo[level][here]
-        if not self.heads and key in self.shape.buffered and self.seen.get(key, {self.pass_number}) != {self.pass_number}:
+        if not self.heads and key in self.shape.buffered and self._kept(key):
             self.loaded.add(key)
             kept = self.define("body", "f", f"load(b, {self.buffer(key)} + {self.row_position()}, left)")
             self.memo["body"][here] = kept
@@ -56,11 +57,15 @@ class NestWriter(Lines):
         ex: Ex = getattr(self, f"_{val.kind}")(val, index)
         self.memo[ex.level][here] = ex
         if ex.varying and not self.heads:
-            self.seen.setdefault(key, set()).add(self.pass_number)
+            self.seen.setdefault(key, set()).add((self.pass_number, self.segment))
             self.heavy[key] = ex.heavy
             if key in self.shape.buffered:
                 self.say("body", f"store(b, {self.buffer(key)} + {self.row_position()}, {ex.name}, left);")
         return ex
+
+    def _kept(self, key: Key) -> bool:
+        """Whether an earlier pass has put the value into its row buffer, in this part of the row."""
+        return any(number < self.pass_number and segment == self.segment for number, segment in self.seen.get(key, ()))
 
     @property
     def vector_before_merges(self) -> str | None:
@@ -168,7 +173,7 @@ class NestWriter(Lines):
             raise Unsupported("a running sum across rows")
         self.running.add(along)
         arg = self.value(val.args[0], index)
-        carry = f"carry{val.id}"
+        carry = f"carry{val.id}_{self.pass_number}"
         self.scans.append(carry)
         self.sections.add("scan")
         source = arg.name if arg.varying else f"all({arg.name})"

@@ -43,6 +43,15 @@ class NestText:
             self.write_pass(p)
         self.row_roots()
 
+    @property
+    def tileable(self) -> bool:
+        """Whether it may be written in tiles: a sum of all there is has its partial sums beside a row's loops, not in them."""
+        return self.blocked and not any(self.is_scalar(a) for a in self.nest.accumulations)
+
+    def is_scalar(self, accumulation: Val) -> bool:
+        """Whether it leaves nothing of a row."""
+        return set(self.nest.row) <= reduced_atoms(accumulation)
+
     def pass_of(self, root: Val | Store) -> int:
         return pass_of(self.nest, root, self.levels)
 
@@ -58,10 +67,12 @@ class NestText:
         if not (reds or stores or accs):
             return
         w.say("row", f"// pass {number + 1}")
-        scalar_accs = [a for a in accs if set(nest.row) <= reduced_atoms(a)]
+        scalar_accs = [a for a in accs if self.is_scalar(a)]
         for red in [*reds, *scalar_accs]:
             self.folds.declare(red)
-        for low, high, segment in self.stretches():
+        stretches, start = self.stretches(), len(w.lines["row"])
+        going_on: dict[str, None] = {}
+        for low, high, segment in stretches:
             w.segment = segment
             w.scans = []
             for level in ("inner", "body"):
@@ -78,7 +89,12 @@ class NestText:
             if w.shape.tile:
                 tile_loops(w)
             else:
-                sweep(w, low, high, spills=[self.folds.spill(r) for r in [*reds, *scalar_accs] if self.folds.chained(r)])
+                going_on |= dict.fromkeys(w.scans if len(stretches) > 1 else ())
+                spills = [self.folds.spill(r) for r in [*reds, *scalar_accs] if self.folds.chained(r)]
+                sweep(w, low, high, spills=spills, carries=len(stretches) == 1)
+        if going_on and len(w.row) > 1:
+            raise Unsupported("a running sum over a concatenation in rows of several dimensions")
+        w.lines["row"][start:start] = [f"double {carry} = 0.0;" for carry in going_on]
         for red in reds:
             self.folds.finish(red)
         for acc in scalar_accs:

@@ -11,9 +11,9 @@ FAR = 1 << 12
 short) 256."""
 
 
-def sweep(w: NestWriter, low: str, high: str, *, place: str = "", spills: Sequence[str] = ()) -> None:
+def sweep(w: NestWriter, low: str, high: str, *, place: str = "", spills: Sequence[str] = (), carries: bool = True) -> None:
     """From `low` to `high` by vectors, inside the loops over the row's outer atoms; at a `place` of 64 / VEC, one of each.
-    `spills` are done every `FAR` elements, and at the end."""
+    `spills` are done every `FAR` elements, and at the end. Without `carries` running sums go on with what is there."""
     out = w.lines["row"]
     out += ["{"] if w.scans or spills else []
     out += ["int64_t since = 0;"] if spills else []
@@ -24,7 +24,7 @@ def sweep(w: NestWriter, low: str, high: str, *, place: str = "", spills: Sequen
         out.append("  " * depth + f"for (int64_t {atom} = {start}; {atom} < {end}; ++{atom}) {{")
         depth += 1
     pad = "  " * depth
-    out += [pad + f"double {carry} = 0.0;" for carry in dict.fromkeys(w.scans)]
+    out += [pad + f"double {carry} = 0.0;" for carry in dict.fromkeys(w.scans if carries else ())]
     out += [pad + line for line in w.lines["inner"]]
     if spills:
         out.append(pad + f"for (int64_t from = {low}; from < {high}; from += {FAR}) {{")

@@ -36,6 +36,8 @@ LINK_FLAGS = (
 )
 FLAG_SETS: tuple[tuple[str, ...], ...] = (("-O3",), ("-O2",), ("-O3", "-fno-tree-vectorize"))
 """What the tunable FLAGS chooses from."""
+FLAGS_TEXT = " | ".join(" ".join(flags) for flags in (BASE_FLAGS, *FLAG_SETS))
+"""Of the environment that a record is proven in: other flags may make other code of the same text."""
 
 INSTALL_HINT = "install g++ 11 or newer (Debian and Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or set CXX"
 

@@ -96,6 +96,7 @@ def _names(problem: Problem, structure: Mapping[str, str]) -> str:
     """What this workload fixes, and the tunables with their defaults."""
     flags = {
         "LARGEST": problem.largest,
+        "NAN_FIRST": problem.nan_first,
         "BY_BLOCKS": structure["bound"] == "blocks",
         "GROUPED": structure["bound"] == "groups",
     }

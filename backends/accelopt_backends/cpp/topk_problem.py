@@ -59,6 +59,7 @@ class Problem:
     dtype: str
     k: int
     largest: bool
+    nan_first: bool
     source: int
     offset: str
     leading: tuple[tuple[str, str], ...]
@@ -113,7 +114,7 @@ class _Finder:
             if i not in self.used:
                 raise NotATopK(f"{node.op} beside the top-k")
         return Problem(
-            dtype=dtype, k=k, largest=bool(largest) != self.turned, source=view.source.index,
+            dtype=dtype, k=k, largest=bool(largest) != self.turned, nan_first=bool(largest), source=view.source.index,
             offset=size_text(view.offset), leading=tuple((size_text(size), size_text(stride)) for size, stride in leading),
             rows=size_text(size_of(leading)), length=size_text(length), static_length=length.static, outputs=outputs,
             sections=frozenset(self.sections),

@@ -24,10 +24,15 @@ def shortcut(val: Val) -> tuple[str, tuple[Val, ...]]:
 
 
 def is_partition(val: Val) -> bool:
-    """Whether it is a sum of e**(x - max x): at least 1, and no more than it has terms."""
+    """Whether it is a sum of e**(x - max x) that the largest element itself is in: at least 1, and no more than it has terms.
+    A row's sum about the maximum of all rows may be next to nothing."""
     if val.kind != "reduce" or val.data[0] != "sum" or val.args[0].kind != "point":
         return False
-    return shortcut(val.args[0])[0] == "exp_up_to_0"
+    power = val.args[0]
+    if shortcut(power)[0] != "exp_up_to_0":
+        return False
+    _, most = power.args[0].args
+    return set(most.data[1]) <= set(val.data[1])
 
 
 def _beside_one(val: Val, function: str) -> Val | None:
@@ -44,4 +49,7 @@ def _below_its_maximum(val: Val) -> bool:
     if val.kind != "point" or val.data != "sub":
         return False
     x, most = val.args
-    return most.kind == "reduce" and most.data[0] == "max" and most.args[0] is x
+    if most.kind != "reduce" or most.data[0] != "max" or most.args[0] is not x:
+        return False
+    _, over, keepdim = most.data
+    return bool(keepdim) or over == tuple(range(len(over)))  # else what is left of x's dimensions stands beside others of them

@@ -7,12 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from accelopt_cache.kernel_store import Store
+from accelopt_compile.cli import run
 from accelopt_compile.config import settings_from
 from accelopt_compile.llm.client import Request
 from accelopt_compile.llm.scripted import ScriptedClient
 from accelopt_compile.pipeline import bench_for
 from accelopt_compile.search.budget import Budget
+from accelopt_compile.sites import from_document
 from accelopt_compile.tuning import tune
 from tests.evaluate.conftest import softmax_workload
 
@@ -49,3 +53,25 @@ def test_a_search_with_a_scripted_model_leaves_candidates(tmp_path: Path) -> Non
     assert {found.run} == {record.provenance["run"] for record in kept}
     assert {"registers", "shared_bytes"} <= set(kept[0].provenance["features"])
     assert bench.store.best(workload.digest, bench.target, {"s0": 4096}) is None
+
+
+FACTORY = """
+import torch
+def made():
+    return torch.nn.Sequential(torch.nn.Linear(64, 64, bias=False), torch.nn.ReLU()).eval(), torch.randn(16, 64)
+"""
+
+
+def test_the_command_cuts_graphs_as_its_backend_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product with what comes after it is a region for this backend, and none for the one that would be taken by itself."""
+    monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    (tmp_path / "factory.py").write_text(FACTORY)
+    torch._dynamo.reset()
+    chosen = ["--backend", "triton", "--target", "triton-cuda-sm_80", "--region", "no-such-region"]
+    assert 2 == run(["tune", f"{tmp_path / 'factory.py'}:made", *chosen])
+    store = Store.open()
+    (digest,) = store.graphs()
+    sites, _ = from_document(store.graph(digest)) or ((), {})
+    (site,) = sites
+    assert {"aten.mm.default", "aten.relu.default"} <= {node.op for node in site.workload.nodes}
