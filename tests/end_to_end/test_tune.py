@@ -17,10 +17,9 @@ import torch
 from planting import Norm
 
 import accelopt_compile
-from accelopt_compile import temporary
+from accelopt_compile import proving, temporary
 from accelopt_compile.api import PrewarmReport
 from accelopt_compile.config import settings_from
-from accelopt_compile.evaluate import wait_until_warm
 from accelopt_compile.evaluate.sandbox import forkserver
 from accelopt_compile.pipeline import bench_for
 from accelopt_compile.search.budget import Budget
@@ -70,22 +69,20 @@ def test_the_option_cache_dir_moves_all_there_is(tmp_path: Path, monkeypatch: py
     forkserver.stop()
 
 
-@pytest.mark.timeout(300)
-def test_without_room_for_temporary_files_what_is_known_still_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new region beside a stored winner: its search fails, says so, and costs the winner nothing."""
-    norm, x = Norm(256).eval(), torch.randn(64, 256)
-    both = torch.nn.Sequential(norm, torch.nn.GELU(approximate="tanh"), torch.nn.Linear(256, 256)).eval()
+@pytest.mark.timeout(100)
+def test_without_room_for_temporary_files_a_search_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its region is a MISS with the reason, and nothing is raised that would cost others their kernels; so is a proof."""
+    place = planting.bench()
+    work = task("layer_norm")
     with torch.no_grad():
-        planting.plant(norm, x)
-        wait_until_warm()
-        shutil.rmtree(Path(temporary.Folder("search").name).parent)
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-        result = tune(both, budget_s=20)(x)
-        monkeypatch.undo()
-    torch.testing.assert_close(both(x), result)
-    found = dict(outcomes())
-    assert "HIT" in found
-    assert "No such file or directory" in found["MISS"]
+        (site,) = planting.plant(Norm(256).eval(), torch.randn(64, 256))
+    (record,) = place.store.records(site.workload.digest, place.target)
+    shutil.rmtree(Path(temporary.Folder("search").name).parent)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    found = search(place, work.workload, work.binding, Budget(seconds=20, clock=time.monotonic))
+    assert (None, True) == (found.record, "No such file or directory" in found.reason)
+    unproven = proving.Unproven(record=record, why="another compiler")
+    assert "it could not be proven: [Errno 2]" in str(proving.prove(place, site.workload, site.binding, unproven))
 
 
 def test_a_deadline_of_the_user_s_ends_a_search() -> None:

@@ -66,10 +66,11 @@ def test_the_command_cuts_graphs_as_its_backend_does(tmp_path: Path, monkeypatch
     """A product with what comes after it is a region for this backend, and none for the one that would be taken by itself."""
     monkeypatch.setenv("ACCELOPT_CACHE_DIR", str(tmp_path / "store"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    (tmp_path / "factory.py").write_text(FACTORY)
+    (tmp_path / "a_product.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(str(tmp_path))
     torch._dynamo.reset()
     chosen = ["--backend", "triton", "--target", "triton-cuda-sm_80", "--region", "no-such-region"]
-    assert 2 == run(["tune", f"{tmp_path / 'factory.py'}:made", *chosen])
+    assert 2 == run(["tune", "a_product:made", *chosen])
     store = Store.open()
     (digest,) = store.graphs()
     sites, _ = from_document(store.graph(digest)) or ((), {})
