@@ -64,11 +64,12 @@ class Context:
 
 
 class NotWeighed(Exception):
-    """A context was not timed, and why. `late`: there was no time for it; `faulted`: what ran there crashed."""
+    """A context was not timed, and why. `late`: there was no time for it; `faulted`: what ran there crashed; `lost`: the process
+    that was to say it was killed, which says nothing of the next time."""
 
-    def __init__(self, why: str, *, late: bool = False, faulted: bool = False) -> None:
+    def __init__(self, why: str, *, late: bool = False, faulted: bool = False, lost: bool = False) -> None:
         super().__init__(why)
-        self.late, self.faulted = late, faulted
+        self.late, self.faulted, self.lost = late, faulted, lost
 
 
 def chosen(members: Sequence[Mapping[str, Any]], winners: Iterable[Choice]) -> list[int]:

@@ -119,7 +119,13 @@ def _verdicts(bench: Bench, workload: Workload, waiting: Waiting) -> dict[str, V
     with (
         temporary.Folder("promote") as workdir,
         open_evaluator(
-            workload, waiting.binding, backend=bench.backend, threads=bench.threads, seed=bench.settings.seed, workdir=workdir
+            workload,
+            waiting.binding,
+            backend=bench.backend,
+            threads=bench.threads,
+            seed=bench.settings.seed,
+            workdir=workdir,
+            cache_dir=bench.settings.cache_dir,
         ) as evaluator,
     ):
         verdicts = evaluator.evaluate_each(sources, effort="full")

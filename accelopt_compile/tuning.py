@@ -178,7 +178,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             companion=authors.companion,
             evaluator=evaluator,
             memory=Memory(prior=most_promising(task, prior) if authors.kind == "builtin" else prior),
-            budget=budget,
+            budget=budget if place.run is not None else budget.slice(earlier=False),  # each compile has a budget of its own
             rng=random.Random(f"{seed} {task.workload.digest}"),
             clock=time.monotonic,
             log=Watched(place.log, watch),

@@ -222,7 +222,7 @@ class _Run:
             self.over = failure.late
             others = " and what follows are" if failure.late else " is"
             log.info("%s%s not checked in the graph, kernels are kept: %s", name, others, said_once(str(failure)))
-            return None if failure.late else self._entry(why=f"not measured: {said_once(str(failure))}")
+            return None if failure.late or failure.lost else self._entry(why=f"not measured: {said_once(str(failure))}")
         except (AccelOptError, OSError) as failure:
             self.over = True
             log.info("%s and what follows are not checked in the graph, kernels are kept: %s", name, said_once(str(failure)))

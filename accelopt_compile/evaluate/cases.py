@@ -28,19 +28,23 @@ HUGE_FAMILIES = (
 OTHER_ELEMENTS = 1 << 20
 ROWS_ELEMENTS = 1 << 13
 """Families whose rows are draws of their own get more rows, up to so many elements."""
+FEW_ELEMENTS = 1 << 10
+"""Small sizes with no more elements than these (a parameter's update, 13 numbers) would be tails alone: no family would ever meet
+the loop over whole vectors, nor an aligned load in it."""
 DRAWN_ELEMENTS = 1 << 17
 """Sizes beside the target's are tried up to so many elements, halved where they have more."""
 
 
 FENCES: tuple[Fence, ...] = ("end", "begin")
 Outside = Literal["", "above", "below"]
+OUTSIDE: tuple[Outside, ...] = ("above", "below")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A case to run `calls` times, all to the same bits: with inputs `shift` elements off alignment, or with each tensor
     against memory that the kernel cannot touch (`fence`), inputs not writable. `outside` puts one index above or below what it
-    indexes: the kernel must decline, as eager raises."""
+    indexes, in the input of that `index` among those that do: the kernel must decline, as eager raises."""
 
     case: Case
     calls: int
@@ -49,6 +53,7 @@ class Trial:
     shift: int = 0
     fence: Fence = ""
     outside: Outside = ""
+    index: int = 0
 
     def __str__(self) -> str:
         return f"{self.case}{self.circumstances}"
@@ -73,6 +78,12 @@ def elements(workload: Workload, binding: Mapping[str, int]) -> int:
 
 def small(binding: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted({n: min(v, SMALL) for n, v in binding.items()}.items()))
+
+
+def little(workload: Workload, binding: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """The sizes at which every family is tried: small ones, or more where these are a few elements."""
+    cut = small(binding)
+    return cut if elements(workload, dict(cut)) > FEW_ELEMENTS else shrunk(workload, binding, ROWS_ELEMENTS)
 
 
 def target(workload: Workload, binding: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
@@ -106,28 +117,28 @@ def drawn(workload: Workload, binding: Mapping[str, int], seeds: Sequence[int]) 
 def cases(workload: Workload, binding: Mapping[str, int], effort: str, seeds: Sequence[int]) -> list[Case]:
     """Quick: a few families at a small size (where sizes are free) and the target. Full: every family there (a few where even
     that is huge), several at the target, and other sizes."""
-    at, little = target(workload, binding), small(binding)
+    at, few = target(workload, binding), little(workload, binding)
     large = elements(workload, binding) > LARGE_ELEMENTS
     if effort == "quick":
-        families = QUICK_FAMILIES[:2] if little == at and large else QUICK_FAMILIES
-        found = [Case(little, family, seeds[k % len(seeds)]) for k, family in enumerate(families)]
-        return found if little == at else [Case(at, "normal", seeds[-1]), *found]
+        families = QUICK_FAMILIES[:2] if few == at and large else QUICK_FAMILIES
+        found = [Case(few, family, seeds[k % len(seeds)]) for k, family in enumerate(families)]
+        return found if few == at else [Case(at, "normal", seeds[-1]), *found]
     # "normal" and "replayed" share their seed: the same memory, the same ends, another middle.
-    kinds = {role.kind for role in roles(workload, dict(little))}
-    huge = elements(workload, dict(little)) > HUGE_ELEMENTS
+    kinds = {role.kind for role in roles(workload, dict(few))}
+    huge = elements(workload, dict(few)) > HUGE_ELEMENTS
     tried = [
         f for f in (HUGE_FAMILIES if huge else FAMILIES) if applies(workload, f, indexed="index" in kinds, counted="int" in kinds)
     ]
-    found = [Case(little, family, seeds[0 if k < 2 else k % len(seeds)]) for k, family in enumerate(tried)]
+    found = [Case(few, family, seeds[0 if k < 2 else k % len(seeds)]) for k, family in enumerate(tried)]
     rows = shrunk(workload, binding, ROWS_ELEMENTS)
-    if rows != little:
+    if rows != few:
         found += [Case(rows, family, seeds[k % len(seeds)]) for k, family in enumerate(tried) if family in BY_ROWS]
-    if little != at:
+    if few != at:
         at_target = ("normal", "logits") if large else ("normal", "logits", "nonfinite")
         found = [Case(at, family, seeds[k % len(seeds)]) for k, family in enumerate(at_target)] + found
     others = [shrunk(workload, other, OTHER_ELEMENTS) for other in bindings_to_try(workload, binding)]
     for key in dict.fromkeys([*others, *drawn(workload, binding, seeds[:2])]):
-        if elements(workload, dict(key)) <= OTHER_ELEMENTS and key != little:
+        if elements(workload, dict(key)) <= OTHER_ELEMENTS and key != few:
             many = elements(workload, dict(key)) > MANY_ELEMENTS
             found += [Case(key, family, seeds[0]) for family in (("normal",) if many else ("normal", "offset"))]
     return found
@@ -145,13 +156,14 @@ def trials(workload: Workload, binding: Mapping[str, int], effort: str, seeds: S
         found.append(Trial(case=case, calls=calls, probes=probes, threads=threads))
         met.add(case.binding)
     if effort == "full":
-        little = next((t for t in found if t.case.binding == small(binding) and t.case.family == "normal"), found[0])
-        found.append(replace(little, shift=1, calls=2))
-        found += [replace(little, fence=fence, calls=2) for fence in FENCES]
-        if any(spec.dtype in ("i64", "i32") for spec in workload.inputs):
-            found += [replace(little, outside="above", calls=1), replace(little, outside="below", calls=1)]
+        few = little(workload, binding)
+        first = next((t for t in found if t.case.binding == few and t.case.family == "normal"), found[0])
+        found.append(replace(first, shift=1, calls=2))
+        found += [replace(first, fence=fence, calls=2) for fence in FENCES]
+        for index in range(sum(role.kind == "index" for role in roles(workload, dict(few)))):
+            found += [replace(first, outside=side, index=index, calls=1) for side in OUTSIDE]
         counts = {1, 2, 2 * threads + 1, random.Random(seeds[-1]).randint(2, 16)} - {threads}
-        rows = [little, found[0], next((t for t in reversed(found) if not (t.shift or t.fence or t.outside)), found[0])]
+        rows = [first, found[0], next((t for t in reversed(found) if not (t.shift or t.fence or t.outside)), found[0])]
         found += [replace(trial, threads=count, calls=1) for count in sorted(counts) for trial in dict.fromkeys(rows)]
         found.append(replace(found[0], calls=2))
     return found

@@ -18,7 +18,7 @@ from accelopt_backends.base import Backend, Ready, Roofline
 from accelopt_backends.registry import address_of
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate.builds import Builds
-from accelopt_compile.evaluate.cases import on_device, small, trials
+from accelopt_compile.evaluate.cases import little, on_device, trials
 from accelopt_compile.evaluate.clocking import Clocking, Stopped
 from accelopt_compile.evaluate.crew import Crew
 from accelopt_compile.evaluate.estimating import estimated, unfused_us
@@ -148,7 +148,7 @@ class Evaluator:
 
     def _verify(self, artifact: Artifact, effort: Effort, seeds: Sequence[int]) -> Verified | Rejected:
         if effort == "full" and self._blind is None:
-            message = {"op": "informative", "binding": dict(small(self.checked_at)), "seed": seeds[0]}
+            message = {"op": "informative", "binding": dict(little(self.workload, self.checked_at)), "seed": seeds[0]}
             self._blind = "; ".join(self._crew.ask(message)["reasons"])
         if effort == "full" and self._blind:
             return Rejected(stage=Stage.NUMERICS, reason=f"no test could tell a wrong kernel: {self._blind}")

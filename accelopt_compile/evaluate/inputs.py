@@ -79,6 +79,8 @@ def make_inputs(
             bound = role.bound if integers_below is None or role.kind == "index" else min(role.bound, integers_below)
             wide = kind == "wide_ints" and role.kind == "int" and integers_below is None
             values = wide_ints(shape, DTYPES[spec.dtype], generator) if wide else integers(kind, shape, bound, generator)
+            if role.negative and family == "offset":
+                values = torch.where(bools("normal", shape, generator), values - role.bound, values)
             if role.compared and integers_below is None and family not in ("zero_rows", "impulse_last", "index_runs"):
                 values = some_of(values, role.compared, generator)
         values = values.to(DTYPES[spec.dtype])

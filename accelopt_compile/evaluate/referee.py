@@ -77,17 +77,19 @@ class Referee:
         places["span"] = self._buffers.span
         return {**places, "sizes": self._buffers.sizes, "eager_s": answer.eager_s}
 
-    def prepare_outside(self, case: Case, *, probes: int, side: str) -> Reply:
-        """`prepare`, with one index above or below what it indexes; a "skip" where eager takes that, or there is no index."""
+    def prepare_outside(self, case: Case, *, probes: int, side: str, index: int) -> Reply:
+        """`prepare`, with one position above or below what it indexes, in the input of that `index` among those that index; a
+        "skip" where eager takes that, or there is none."""
         prepared = self.prepare(case, probes=probes)
         if "skip" in prepared:
             return prepared
         assert self._answer is not None and self._buffers is not None
         binding = dict(case.binding)
         eager = reference_module(self._workload, binding)
-        for position, role in enumerate(roles(self._workload, binding)):
+        indexing = [(position, role) for position, role in enumerate(roles(self._workload, binding)) if role.kind == "index"]
+        for position, role in indexing[index : index + 1]:
             given = list(self._answer.inputs)
-            if role.kind != "index" or given[position].numel() == 0:
+            if given[position].numel() == 0:
                 continue
             given[position] = given[position].clone(memory_format=torch.contiguous_format)
             given[position].view(-1)[case.seed % given[position].numel()] = -1 if side == "below" else role.bound
@@ -167,7 +169,9 @@ def answer(referee: Referee, message: Mapping[str, Any]) -> Reply:
             return referee.begin()
         case "prepare":
             if message["outside"]:
-                return referee.prepare_outside(_case(message), probes=message["probes"], side=message["outside"])
+                return referee.prepare_outside(
+                    _case(message), probes=message["probes"], side=message["outside"], index=message["index"]
+                )
             return referee.prepare(_case(message), probes=message["probes"], shift=message["shift"], fence=message["fence"])
         case "prepare_timed":
             return referee.prepare(_case(message), probes=message["probes"], apart=True)

@@ -10,6 +10,8 @@ from accelopt_compile.evaluate.reference import FLOATS
 from accelopt_compile.records import Binding, Node, Ref, Workload
 
 _COMPARES = re.compile(r"aten\.(eq|ne|lt|le|gt|ge)\.Scalar")
+_FROM_EITHER_END = ("aten.index.", "aten.index_put.")
+"""Operators that take -1 for the last position."""
 _SAME_VALUE = re.compile(
     r"aten\.(view|_unsafe_view|reshape|unsqueeze|squeeze|expand|slice|permute|t|transpose|clone|alias|detach|select|_to_copy"
     r"|copy|where|masked_fill|constant_pad_nd|minimum|maximum|clamp)\.|prims\.convert_element_type\."
@@ -18,22 +20,26 @@ _SAME_VALUE = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """What an input may hold. `bound` is for kinds "index" (values in [0, bound)) and "int"; `compared` are the numbers that
-    the workload compares an integer with, and for an "int" their neighbours: some elements take them."""
+    """What an input may hold. `bound` is for kinds "index" (values in [0, bound), in one family from -bound on where all that
+    it indexes counts `negative` ones from the end) and "int"; `compared` are the numbers that the workload compares an integer
+    with, and for an "int" their neighbours: some elements take them."""
 
     kind: Literal["float", "index", "int", "bool"]
     bound: int = 0
     nonnegative: bool = False
+    negative: bool = False
     compared: tuple[int, ...] = ()
 
 
 def roles(workload: Workload, binding: Binding) -> list[Role]:
     """The role of each input at `binding`, by looking at what consumes it."""
     bounds: dict[int, int] = {}
+    from_zero: set[int] = set()
     for node in workload.nodes:
         for ref, bound in _index_uses(node, workload, binding):
             for source in _sources(ref, workload):
                 bounds[source] = min(bound, bounds.get(source, bound))
+                from_zero |= set() if node.op.startswith(_FROM_EITHER_END) else {source}
     largest = max((n for s in workload.inputs for n in workload.bound_shape(s, binding)), default=1)
     met = _compared(workload)
     found = []
@@ -43,7 +49,8 @@ def roles(workload: Workload, binding: Binding) -> list[Role]:
         elif spec.dtype == "b8":
             found.append(Role(kind="bool"))
         elif index in bounds:
-            found.append(Role(kind="index", bound=bounds[index], compared=met.get(index, ())))
+            negative = index not in from_zero and index not in met
+            found.append(Role(kind="index", bound=bounds[index], negative=negative, compared=met.get(index, ())))
         else:
             near = tuple(sorted({value + step for value in met.get(index, ()) for step in (-1, 0, 1)}))
             found.append(Role(kind="int", bound=min(100, max(8, largest)), compared=near))

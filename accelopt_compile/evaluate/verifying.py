@@ -63,6 +63,7 @@ def verify(judge: Judge, runner: Caller, trials: Sequence[Trial]) -> Verified | 
                 "shift": trial.shift,
                 "fence": trial.fence,
                 "outside": trial.outside,
+                "index": trial.index,
             }
         )
         if "skip" in prepared:

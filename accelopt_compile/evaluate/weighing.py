@@ -48,7 +48,8 @@ class Weigher:
         try:
             reply = self._child.request(message, deadline - time.monotonic())
         except ChildFailed as failure:
-            raise NotWeighed(failure.what, late=failure.timed_out, faulted=failure.faulted) from failure
+            lost = not (failure.timed_out or failure.faulted)
+            raise NotWeighed(failure.what, late=failure.timed_out, faulted=failure.faulted, lost=lost) from failure
         if "paired" not in reply:
             raise NotWeighed(str(reply.get("error", "no ratio came back"))[:300])
         return timing.Paired(**reply["paired"])

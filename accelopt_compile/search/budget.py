@@ -19,7 +19,9 @@ class Budget:
         candidates: int | None = None,
         clock: Callable[[], float],
         whole: Budget | None = None,
+        earlier: bool = True,
     ) -> None:
+        self._earlier = earlier
         self._seconds = math.inf if seconds is None else seconds
         self._candidates = math.inf if candidates is None else candidates
         self._clock = clock
@@ -28,9 +30,10 @@ class Budget:
         self._carried_s = 0.0
         self._evaluated = 0
 
-    def slice(self, *, seconds: float | None = None, candidates: int | None = None) -> Budget:
-        """A part of this budget for one search; its clock starts now."""
-        return Budget(seconds=seconds, candidates=candidates, clock=self._clock, whole=self)
+    def slice(self, *, seconds: float | None = None, candidates: int | None = None, earlier: bool = True) -> Budget:
+        """A part of this budget for one search; its clock starts now. `earlier`: whether seconds count that an earlier process
+        spent on that search."""
+        return Budget(seconds=seconds, candidates=candidates, clock=self._clock, whole=self, earlier=earlier)
 
     @property
     def used_s(self) -> float:
@@ -57,6 +60,7 @@ class Budget:
 
     def carry(self, *, seconds: float = 0.0, candidates: int = 0) -> None:
         """Count what an earlier process spent on this same search."""
+        seconds = seconds if self._earlier else 0.0
         self._carried_s += seconds
         self._evaluated += candidates
         if self._whole is not None:

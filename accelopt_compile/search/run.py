@@ -67,6 +67,8 @@ class Run:
         self.tried: tuple[Tried, ...] = ()
         self.tuned: set[str] = set()
         self.winner: Candidate | None = None
+        self.refused: set[str] = set()
+        """Sources that the full verification found wrong: no lesson for others."""
         self.proven: tuple[Candidate, ...] = ()
         if resume is not None:
             self._restore(resume)
@@ -168,13 +170,14 @@ class Run:
     def close(self, reason: str) -> SearchResult:
         """Decide on the winner, remember the way to it, and report."""
         time_again(self.candidates, self.settings, self.trials)
-        lesson, spent = None, reason == self.trials.spent and self.rounds_done <= 1
-        if self.candidates:
-            seed, best = self.candidates[0], self._best()
+        spent = reason == self.trials.spent and self.rounds_done <= 1
+        final = decide(self.candidates, self.settings, self.trials, self._full_verdict)
+        lesson = None
+        if right := [c for c in self.candidates if c.source.digest not in self.refused]:
+            seed, best = self.candidates[0], max(right, key=_by_speed)
             if (lesson := winner_experience(self.task, seed, best)) is not None:
                 lesson = placed(lesson, slow=seed, fast=best, plan=best.plan, run=self.name, round=str(self.rounds_done))
                 self.memory.add([lesson], capacity=self.settings.memory_capacity)
-        final = decide(self.candidates, self.settings, self.trials, self._full_verdict)
         kept = final.winner is not None or bool(final.proven)
         told = reason if kept else no_winner(final.because if self.candidates else "", reason)
         learned = None if lesson is None else experience_json(lesson)
@@ -224,6 +227,8 @@ class Run:
             self.winner = replace(candidate, verdict=verdict)
         if isinstance(verdict, Accepted) and self.settings.estimated:
             self.proven += (replace(candidate, verdict=verdict),)
+        if isinstance(verdict, Rejected):
+            self.refused.add(candidate.source.digest)
         told = verdict.reason if isinstance(verdict, Rejected) else _speed_text(verdict)
         self.log.append("final", search=self.name, candidate=candidate.id, outcome=told)
 
@@ -233,7 +238,7 @@ class Run:
         )
 
     def _best(self) -> Candidate:
-        return max(self.candidates, key=lambda c: (speed(c), -c.id))
+        return max(self.candidates, key=_by_speed)
 
     # ------------------------------------------------------------ state
 
@@ -306,6 +311,10 @@ class Run:
             experiences=self.memory.gained,
             proven=self.proven,
         )
+
+
+def _by_speed(candidate: Candidate) -> tuple[float, int]:
+    return speed(candidate), -candidate.id
 
 
 def _speed_text(verdict: Accepted) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,16 @@ def test_a_kept_row_is_read_where_it_was_put(keep: str, tmp_path: Path) -> None:
     ((workload, binding),) = seeds.regions_of(mixed, torch.randn(5, 83), torch.randn(5, 83))
     assert keep in seeds.BACKEND.grammar(workload)["keep"]
     assert "" == seeds.fault(seeds.BACKEND.render(workload, {"keep": keep}), workload, binding, tmp_path)
+
+
+def test_a_kernel_that_does_not_count_from_the_end_is_refused(tmp_path: Path) -> None:
+    """x[-1] is x's last row."""
+    ((workload, binding),) = seeds.regions_of(lambda x, i: x[i] * 2 + 1, torch.randn(50, 64), torch.randint(0, 50, (32,)))
+    seed = seeds.BACKEND.seed(workload)
+    assert "" == seeds.fault(seed, workload, binding, tmp_path)
+    counts = "if (NEGATIVE) at += at < 0 ? size : 0;"
+    assert counts in seed.text
+    assert seeds.fault(replace(seed, text=seed.text.replace(counts, "")), workload, binding, tmp_path)
 
 
 def test_a_number_that_eager_rounds_first_is_left_to_it() -> None:

@@ -55,3 +55,14 @@ def test_an_allotment_gives_away_all_and_no_more(costs: dict[str, float], total_
     assert abs(expected - sum(slices.values())) <= 1e-6 * (1 + total_s)
     ordered = sorted(costs, key=lambda name: -costs[name])
     assert all(slices[a] >= slices[b] - 1e-9 or costs[a] == costs[b] for a, b in pairwise(ordered))
+
+
+def test_what_an_earlier_process_spent_may_count_or_not() -> None:
+    """A kept run has one budget over all its lives; a compile that goes on with a search has its own."""
+    clock = SimulatedClock()
+    whole = Budget(seconds=30, candidates=10, clock=clock)
+    kept, gone_on = whole.slice(seconds=20), whole.slice(seconds=20, earlier=False)
+    gone_on.carry(seconds=17, candidates=2)
+    assert (20, 30, 8) == (gone_on.remaining_s, whole.remaining_s, whole.remaining_candidates)
+    kept.carry(seconds=17, candidates=2)
+    assert (3, 13) == (kept.remaining_s, whole.remaining_s)

@@ -130,6 +130,17 @@ def test_a_kernel_that_is_refused_in_full_makes_room_for_the_next(refused: int, 
     assert min(refused + 1, 6) == [effort for _, _, effort in world.evaluator.evaluations].count("full")
 
 
+def test_a_kernel_that_is_refused_in_full_is_nobody_s_example() -> None:
+    """The way to the best kernel that was not found wrong is remembered."""
+    world = World(made_by=partial(RefusingFirst, most=2))
+    result = world.run()
+    assert result.best is not None
+    in_full = [text for text, _, effort in world.evaluator.evaluations if effort == "full"]
+    taught = [e.fast for e in world.memory.recall(world.task) if e.lesson.startswith("Best of a search")]
+    assert taught
+    assert not set(taught) & set(in_full[:2])
+
+
 def test_a_search_finds_a_kernel_well_above_its_seed() -> None:
     """On five landscapes the winner is proven in full and at least 1.5x as fast as the seed."""
     for number in range(5):
