@@ -85,7 +85,7 @@ def _rule_sub(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
     y = _times(b, y, c["alpha"], spec)
     number = _as_number(y, x, spec)
     if not isinstance(number, Out):
-        return add(b, x, _negative(number), spec)
+        return add(b, x, _negative(scalar(number, spec.dtype)), spec)  # x - 0 is x + -0.0: -0.0 stays
     x = scalar(x, spec.dtype) if not isinstance(x, Out) else x
     return b.call("aten.sub.Tensor", (x, y), (), specs)
 
@@ -188,13 +188,16 @@ def shrink_constants(b: Builder, args: Sequence[Any], spec: Spec) -> list[Any]:
 
 def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
     """Normal form of chains of products with a number in them: the tensors sorted by structure, the number where it makes
-    nothing overflow that was finite (0.5 * x * (1 + tanh) at 2e38).
+    nothing overflow that was finite (0.5 * x * (1 + tanh) at 2e38). Where a result is seen as it is, the numbers are powers of
+    two, whose products are exact: x * 0.1 * 13 is 117 where x is 90, and x * 1.3 is 116.99999, which a conversion to an integer
+    makes 116. Behind a curve (the argument of a GELU's tanh) any will do: nobody computes it to the last bit.
 
     Only chains in float32 or float64, of one shape, of at most two different tensors, whose inner products are used once
     are touched. Bottom-up, one pass.
     """
     uses = Counter(out for term in reachable(outputs) for out in outs_of(term))
     uses.update(outputs)
+    seen = _seen(outputs)
     new: dict[Term, Term] = {}
     products: dict[Out, Out] = {}
     colour = Structure()
@@ -209,7 +212,9 @@ def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
         return [f for arg in term.args for f in (factors(arg, spec, False) if isinstance(arg, Out) else [arg])]
 
     for term in reachable(outputs):
-        product = _rebuilt(b, factors(Out(term), term.outs[0], True), term, moved, colour) if term.op == MUL else None
+        parts = factors(Out(term), term.outs[0], True) if term.op == MUL else []
+        exact = term not in seen or all(map(_is_power_of_two, (p for p in parts if isinstance(p, float))))
+        product = _rebuilt(b, parts, term, moved, colour) if parts and exact else None
         if product is not None:
             products[Out(term)] = product
             continue
@@ -218,6 +223,25 @@ def flatten_products(b: Builder, outputs: Sequence[Out]) -> list[Out]:
             args = tuple(scalar(arg, term.outs[0].dtype) for arg in args)
         new[term] = b.term(term.op, args, map_outs(term.kwargs, moved), term.outs)
     return [moved(out) for out in outputs]
+
+
+CURVES = {f"aten.{name}.default" for name in ("tanh", "erf", "exp", "exp2", "expm1", "sigmoid", "log", "log1p", "sin", "cos")}
+
+
+def _seen(outputs: Sequence[Out]) -> set[Term]:
+    """The terms that reach an output without passing a curve."""
+    found: set[Term] = set()
+    pending = [out.term for out in outputs]
+    while pending:
+        term = pending.pop()
+        if term not in found:
+            found.add(term)
+            pending += [] if term.op in CURVES else [out.term for out in outs_of(term)]
+    return found
+
+
+def _is_power_of_two(number: float) -> bool:
+    return abs(math.frexp(number)[0]) == 0.5
 
 
 def _rebuilt(b: Builder, parts: list[Any], term: Term, moved: Callable[[Out], Out], colour: Callable[[Out], str]) -> Out | None:

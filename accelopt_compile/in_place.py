@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import getitem
@@ -171,7 +172,7 @@ def _flat(signed: Signed, inputs: Sequence[Node], over: Sequence[int]) -> Signed
     made = Workload(
         inputs=flat_inputs, nodes=kept, outputs=w.outputs, output_specs=flat_outputs, symbols=("s0",), numerics=w.numerics
     )  # fmt: skip
-    canonical = _canonical(made)
+    canonical = _canonical(made.to_text())
     if canonical is None:
         return None
     elements = next(v.numel() for v in values if v.numel() != 1)
@@ -188,9 +189,10 @@ def _flat(signed: Signed, inputs: Sequence[Node], over: Sequence[int]) -> Signed
 
 
 @functools.lru_cache(maxsize=256)
-def _canonical(flat: Workload) -> Signed | None:
-    """A flat workload signed anew, so that the order of its inputs and calls does not depend on the shape that tensors had."""
-    graph = Graph()
+def _canonical(text: str) -> Signed | None:
+    """A flat workload signed anew, so that the order of its inputs and calls does not depend on the shape that tensors had. By
+    its text: as objects those that divide by 0.0 and by -0.0 are equal."""
+    flat, graph = Workload.from_json(json.loads(text)), Graph()
     inputs = [_described(graph.placeholder(f"i{k}"), _example(spec)) for k, spec in enumerate(flat.inputs)]
     nodes: list[Node] = []
 

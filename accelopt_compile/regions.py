@@ -7,6 +7,7 @@ yields, from outside, reads it of the region's result: a view stays a view of it
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -55,6 +56,7 @@ class RegionBuilder:
         self.position, self.kind, self.refused = position, kind, refused
         self.turned = laid_out_by_inductor(nodes, kind)
         self.mutations = [i for i, n in enumerate(nodes) if _is_mutation(n)]
+        self.ordered = [i for i, n in enumerate(nodes) if _keeps_its_order(n)]
 
     def build(self, cones: Sequence[list[Node]]) -> Region | None:
         """The region of merged cones; None, with a reason for each node, when it is not worth or not allowed."""
@@ -156,6 +158,11 @@ class RegionBuilder:
         together = set(unit(node, self.kind))
         return [user for n in together for user in n.users if user not in together]
 
+    def _read_early(self, region: Region, last: int) -> bool:
+        """Whether somebody outside reads a result before the last node, behind which the region's one call will stand."""
+        inside = set(region.nodes)
+        return any(self.position.get(u, last) < last for node in region.outputs for u in node.users if u not in inside)
+
     def _region_refusal(self, region: Region) -> str:
         computing = [n for n in region.nodes if self.kind[n] not in (Kind.VIEW, Kind.CONST, Kind.ITEM)]
         if not computing or not region.outputs:
@@ -171,6 +178,10 @@ class RegionBuilder:
         first, last = self.position[region.nodes[0]], self.position[region.nodes[-1]]
         if any(first < i < last for i in self.mutations):
             return "a mutation lies between its nodes"
+        if any(first < i < last for i in self.ordered) and self._read_early(region, last):
+            return (
+                "a random draw, a collective or a custom operator lies between its nodes, and a reader of it would move past that"
+            )
         if not self.turned.isdisjoint((*region.inputs, *region.outputs)):
             return "Inductor lays it out channels last, for a convolution"
         for node in region.outputs:
@@ -181,3 +192,13 @@ class RegionBuilder:
 
 def _is_mutation(node: Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def _keeps_its_order(node: Node) -> bool:
+    """Whether a call has to stay before or behind others that it shares no tensor with: it draws from the generator of all, or is
+    a collective (which all processes must begin in one order), or something that nobody here knows."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return isinstance(node.target, torch._ops.HigherOrderOperator)
+    return torch.Tag.nondeterministic_seeded in node.target.tags or node.target.namespace not in ("aten", "prims")

@@ -12,7 +12,7 @@ import torch
 
 from accelopt_compile.attention import BACKWARD, BACKWARDS, FORWARD, FORWARDS
 from accelopt_compile.terms import Builder, Out, Shape, Spec
-from accelopt_compile.views import VIEWS, Call, Rule, bound, reshape, slice_
+from accelopt_compile.views import VIEWS, Call, Rule, bound, convert, reshape, slice_
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _SINGLE = (torch.float32, torch.bfloat16, torch.float16)
@@ -124,6 +124,7 @@ def _rule_slice_scatter(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | N
     if not all(isinstance(v, int) for v in (start, end, size)) or end - start != source.shape[dim]:
         return None
     pad = [0, 0] * (len(base.shape) - 1 - dim) + [start, size - end]
+    source = convert(b, source, specs[0].dtype)
     return b.call("aten.constant_pad_nd.default", (source, tuple(pad), base.term.args[1]), (), specs)
 
 

@@ -77,7 +77,9 @@ class Translator:
         assert isinstance(node.target, torch._ops.OpOverload)
         schema = [a for a in node.target._schema.arguments if a.name in call]
         if "dim" in call and isinstance(first := call.get(schema[0].name), Out):
-            call["dim"] = dims_from_front(call["dim"], len(first.shape))
+            takes_all = any(a.name == "dim" and "List" in str(a.type) for a in schema)
+            if call["dim"] is not None or takes_all:  # argmax() is over all there is, and has no dimension for that
+                call["dim"] = dims_from_front(call["dim"], len(first.shape))
         plain = [a for a in schema if not a.kwarg_only]
         args = [_number(call[a.name], specs[0].dtype) for a in plain]
         if specs[0].dtype is torch.bool:

@@ -40,7 +40,8 @@ def record(path: Path, variant: str, found: Found) -> None:
     with FileLock(Path(tempfile.gettempdir()) / f"{path.name}.lock"):
         mark = {"commit": around["commit"], "modified": around["modified"], "date": around["date"]}
         variants = {**known(path, around), variant: {**found, **mark}}
-        data = {"format": harness.FORMAT, "benchmark": "shapes", "quick": False, "environment": around, "variants": variants}
+        name = path.stem.removesuffix(f"-{harness.device_name()}")
+        data = {"format": harness.FORMAT, "benchmark": name, "quick": False, "environment": around, "variants": variants}
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_suffix(".new")
         beside.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
@@ -106,7 +107,8 @@ def sentence(results: Sequence[Found]) -> str:
     calls = sum(found["shapes"] for found in run for kind in KINDS if kind in found)
     bad = sum(bool(failures(found)) for found, _ in variants)
     return (
-        f"Outputs, losses and gradients at random shapes: {len(variants)} variants (model, precision, dynamic or static sizes; "
+        f"Outputs, losses and gradients at random shapes, by searched kernels or by unproven seeds in every region: {len(variants)} "
+        "variants (model, precision, dynamic or static sizes; "
         f"{len({device for _, device in variants})} processors), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
         f"{sum(k['tensors'] for k in kinds):,} tensors worse than Inductor's rounding, {bad} variants with any fault."
     )

@@ -135,13 +135,14 @@ def _order(result: Mapping[str, Any]) -> tuple[int, str]:
 
 def shape_results(directory: Path) -> list[dict[str, Any]]:
     """What `check_shapes` found, a file a device."""
-    named = sorted(path for path in directory.glob("shapes-*.json") if not path.stem.startswith(("shapes-quick", "shapes-seeds")))
+    named = sorted(path for path in directory.glob("shapes-*.json") if not path.stem.startswith("shapes-quick"))
     return [json.loads(path.read_text()) for path in named]
 
 
 def shapes(result: Mapping[str, Any]) -> str:
     """Values at random shapes, variant by variant."""
-    title = "Outputs, losses and gradients at random shapes against float64, relative L2 error of the worst tensor"
+    whose = "unproven seeds in every region" if result["benchmark"] == "shapes-seeds" else "searched kernels"
+    title = f"Outputs, losses and gradients at random shapes by {whose}, against float64: relative L2 error of the worst tensor"
     return f"{title} ({where(result)}):\n\n{shape_report.table(result)}"
 
 

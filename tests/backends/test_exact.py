@@ -52,6 +52,17 @@ EQUAL: dict[str, tuple[Function, Callable[[], Tensor]]] = {
         lambda x: torch.where(x == torch.full_like(x, 0.1), x * 3, x + 1),
         lambda: torch.full((64, 512), 0.1, dtype=torch.bfloat16),
     ),
+    "numbers one after another, to an integer": (
+        lambda x: (x * 0.1 * 13).to(torch.int64),
+        lambda: put(torch.rand(64, 512), 90.0, 50.0, 3e38),
+    ),
+    "numbers one after another, rounded up": (lambda x: torch.ceil(x * 0.1 * 3), lambda: put(torch.rand(64, 512), 50.0, 90.0)),
+    "numbers that overflow one after another": (lambda x: torch.relu(x * 1e20 * 1e-20), lambda: put(torch.ones(64, 512), 1e25)),
+    "zero less an integer zero": (lambda x: 1.0 / (x - 0) * 2, lambda: put(torch.randn(64, 512), -0.0, 0.0)),
+    "a slice of floats among integers": (
+        lambda x: torch.slice_scatter(torch.zeros(64, 1024, dtype=torch.int64), x, 1, 0, 512) * 3,
+        lambda: put(torch.randn(64, 512), 1.7, -1.7, 0.9),
+    ),
     "the sign of what is no number": (lambda x: torch.sign(x) * 2 + 1, lambda: put(torch.randn(64, 512), float("nan"), -0.0)),
     "a bound below a type": (lambda x: x.clamp(-1, 3) * 2, lambda: torch.arange(512).repeat(64, 1).to(torch.uint8)),
     "floats beyond 32 bits": (

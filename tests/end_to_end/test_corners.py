@@ -136,3 +136,41 @@ def test_what_a_kernel_computes_is_not_computed_again_beside_it() -> None:
         torch.testing.assert_close(found, function(a, b, w), rtol=5e-2, atol=0.5)
     assert any("accelopt" in text for text in code)
     assert not any("tanh()" in text for text in code)
+
+
+def sampled_around(x: torch.Tensor, q: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Two draws, the first of a region's early result; its last comes after both."""
+    a = torch.softmax(x, -1)
+    first, second = torch.multinomial(a, 1), torch.multinomial(q, 1)
+    return first, second, -(a * (a + 1e-9).log()).sum(-1)
+
+
+def test_random_draws_keep_their_order() -> None:
+    """The one call of a region stands behind its last node: what reads an early result of it would draw later."""
+    x, q = torch.randn(64, 1000), torch.rand(64, 1000)
+    with torch.no_grad(), torch._inductor.config.patch(fallback_random=True):
+        planting.plant(sampled_around, x, q)
+        compiled = torch.compile(sampled_around, **APPLY)
+        torch.manual_seed(0)
+        found = compiled(x, q)
+        torch.manual_seed(0)
+        wanted = sampled_around(x, q)
+    assert kernels.statistics()
+    assert torch.equal(wanted[0], found[0])
+    assert torch.equal(wanted[1], found[1])
+    torch.testing.assert_close(wanted[2], found[2])
+
+
+def test_divisions_by_either_zero_are_two_kernels() -> None:
+    """0.0 == -0.0 as numbers; updates by them are not."""
+    for zero, wanted in ((0.0, torch.inf), (-0.0, -torch.inf)):
+
+        def divided(p: torch.Tensor, by: float = zero) -> None:
+            p.div_(by)
+
+        p = torch.ones(8192)
+        with torch.no_grad():
+            planting.plant(divided, p.clone())
+            torch._dynamo.reset()
+            torch.compile(divided, **APPLY)(p)
+        assert bool((p == wanted).all()), zero

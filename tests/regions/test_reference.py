@@ -73,3 +73,12 @@ def test_an_operator_that_torch_lacks_is_an_invalid_record() -> None:
     )
     with pytest.raises(InvalidRecord, match="no_such"):
         reference(bad)
+
+
+def test_the_largest_of_all_has_an_answer() -> None:
+    """argmax() without a dimension takes no list of them: its region has a reference, whoever writes a kernel for it."""
+    x = torch.randn(64, 512)
+    (region,) = partition(graph_of(lambda x: (x * 2 + 1).argmax(), x)).regions
+    signed = sign(region)
+    (found,) = reference(signed.workload)(x, *signed.binding.values())
+    assert torch.equal((x * 2 + 1).argmax(), found)
