@@ -107,8 +107,8 @@ def sentence(results: Sequence[Found]) -> str:
     calls = sum(found["shapes"] for found in run for kind in KINDS if kind in found)
     bad = sum(bool(failures(found)) for found, _ in variants)
     return (
-        f"Outputs, losses and gradients at random shapes, by searched kernels or by unproven seeds in every region: {len(variants)} "
-        "variants (model, precision, dynamic or static sizes; "
+        "Outputs, losses and gradients at random shapes, by searched kernels or by unproven seeds in every region: "
+        f"{len(variants)} variants (model, precision, dynamic or static sizes; "
         f"{len({device for _, device in variants})} processors), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
         f"{sum(k['tensors'] for k in kinds):,} tensors worse than Inductor's rounding, {bad} variants with any fault."
     )
