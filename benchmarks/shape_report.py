@@ -14,6 +14,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from accelopt_compile.wording import plural
 from benchmarks import harness
 from benchmarks.shown import markdown
 
@@ -109,6 +110,6 @@ def sentence(results: Sequence[Found]) -> str:
     return (
         "Outputs, losses and gradients at random shapes, by searched kernels or by unproven seeds in every region: "
         f"{len(variants)} variants (model, precision, dynamic or static sizes; "
-        f"{len({device for _, device in variants})} processors), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
+        f"{plural(len({device for _, device in variants}), 'processor')}), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
         f"{sum(k['tensors'] for k in kinds):,} tensors worse than Inductor's rounding, {bad} variants with any fault."
     )
