@@ -107,9 +107,10 @@ def sentence(results: Sequence[Found]) -> str:
     kinds = [found[kind] for found in run for kind in KINDS if kind in found]
     calls = sum(found["shapes"] for found in run for kind in KINDS if kind in found)
     bad = sum(bool(failures(found)) for found, _ in variants)
+    where = plural(len({device for _, device in variants}), "processor")
     return (
         "Outputs, losses and gradients at random shapes, by searched kernels or by unproven seeds in every region: "
         f"{len(variants)} variants (model, precision, dynamic or static sizes; "
-        f"{plural(len({device for _, device in variants}), 'processor')}), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
+        f"{where}), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
         f"{sum(k['tensors'] for k in kinds):,} tensors worse than Inductor's rounding, {bad} variants with any fault."
     )
