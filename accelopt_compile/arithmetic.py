@@ -126,7 +126,7 @@ def _rule_div(b: Builder, c: Call, specs: tuple[Spec, ...]) -> Out | None:
     x, y = c["self"], c["other"]
     number = _as_number(y, x, specs[0])
     if isinstance(x, Out) and isinstance(number, int | float) and number != 0 and math.isfinite(number):
-        if abs(math.frexp(number)[0]) == 0.5 and _is_normal(1.0 / number, specs[0].dtype):
+        if _is_power_of_two(number) and _is_normal(1.0 / number, specs[0].dtype):
             return mul(b, x, 1.0 / number, specs[0])
         y = float(number)  # rounded in `flatten_products`; erf and tanh want the reciprocal of the exact number
     x = x if isinstance(x, Out) else scalar(x, specs[0].dtype)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 import tempfile
@@ -91,16 +90,12 @@ class Suite:
         return {"OMP_NUM_THREADS": str(self.threads), "ACCELOPT_CACHE_DIR": self.cache_dir, **compiled, **kept, **lowered}
 
     def write(self) -> None:
-        """All of it, so that a reader never sees half a file."""
         chosen = {name: getattr(self.chosen, name) for name in ("allocator", "level")}
         around = {**harness.environment(), "threads": self.threads, **chosen}
         settings = {"budget_s": self.chosen.budget_s, "limit_s": self.chosen.limit_s, "cache_dir": self.cache_dir}
         self.data |= {"format": harness.FORMAT, "benchmark": "regions", "quick": self.chosen.quick, "environment": around}
         self.data |= {"settings": settings, "summary": region_report.summary(self.cases, family_bounds())}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_suffix(".new")
-        beside.write_text(json.dumps(self.data, indent=1, sort_keys=True) + "\n")
-        os.replace(beside, self.path)
+        harness.write_whole(self.path, self.data)
 
     # ------------------------------------------------------------ what can be asked of it
 

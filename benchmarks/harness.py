@@ -156,10 +156,17 @@ def write_result(name: str, payload: Mapping[str, Any], *, quick: bool, director
     """Write `<name>[-quick]-<date>.json` with the environment; a second run on one day replaces the first."""
     around = environment()
     path = _path_of(name, around, quick=quick, directory=directory)
-    directory.mkdir(parents=True, exist_ok=True)
     data = {"format": FORMAT, "benchmark": name, "quick": quick, "environment": around, **payload}
-    path.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    write_whole(path, data)
     return path
+
+
+def write_whole(path: Path, data: Mapping[str, Any]) -> None:
+    """All of it, so that a reader never sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
+    os.replace(beside, path)
 
 
 def of_today(name: str, *, quick: bool, directory: Path = RESULTS) -> dict[str, Any]:

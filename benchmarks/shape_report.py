@@ -6,7 +6,6 @@ A variant is a model in one precision with dynamic or static sizes.
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,10 +42,7 @@ def record(path: Path, variant: str, found: Found) -> None:
         variants = {**known(path, around), variant: {**found, **mark}}
         name = path.stem.removesuffix(f"-{harness.device_name()}")
         data = {"format": harness.FORMAT, "benchmark": name, "quick": False, "environment": around, "variants": variants}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
-        os.replace(beside, path)
+        harness.write_whole(path, data)
 
 
 def is_shown(found: Found | None, shapes: int) -> bool:

@@ -70,11 +70,10 @@ class Evaluator:
         self._builds = Builds(self._crew, backend)
         self._clocking = Clocking(self._crew, threads=threads, seed=seed + 7919)
         self._blind: str | None = None
-        try:
-            self._crew.start()
-        except BaseException:
-            self._crew.close()
-            raise
+
+    def start(self) -> None:
+        """Have the workload taken. Raises EvaluatorDied where it is not."""
+        self._crew.start()
 
     @property
     def inductor_failure(self) -> str:
@@ -221,9 +220,11 @@ def open_evaluator(
     """An evaluator for as long as the context lasts; its children end with it. `seed` fixes the inputs of quick
     evaluations; full ones draw fresh seeds. Built kernels go to `workdir`, compiled baselines to the store in `cache_dir` (None:
     the default one). Raises EvaluatorDied."""
-    how: dict[str, Any] = {"backend": backend, "threads": threads, "seed": seed, "workdir": workdir}
-    evaluator = Evaluator(workload, binding, **how, limits=limits, cache_dir=cache_dir)
+    evaluator = Evaluator(
+        workload, binding, backend=backend, threads=threads, seed=seed, workdir=workdir, limits=limits, cache_dir=cache_dir
+    )
     try:
+        evaluator.start()
         yield evaluator
     finally:
         evaluator.close()

@@ -74,14 +74,16 @@ class RecordStore(RecordFiles):
             found.remove(chosen)
         if chosen is None:
             return None
-        self.stamp(chosen[1])
-        return chosen[1]
+        record_id, record = chosen
+        self._stamp(record_id, record)
+        return record
 
     def stamp(self, record: Record) -> None:
         """Note that a record has decided something, so that pruning keeps it."""
-        record_id = durable.sha256(record_codec.encode(record)[0])
-        name = layout.record(record.workload, record.target, record_id, record.outcome)
-        self.files.touch(name)
+        self._stamp(durable.sha256(record_codec.encode(record)[0]), record)
+
+    def _stamp(self, record_id: str, record: Record) -> None:
+        self.files.touch(layout.record(record.workload, record.target, record_id, record.outcome))
 
     def iter_records(self) -> Iterator[tuple[str, Record]]:
         """Every readable record as (id, record), all workloads and targets."""
