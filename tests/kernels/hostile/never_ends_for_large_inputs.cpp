@@ -1,7 +1,7 @@
 // attack: loops for ever when a logit is above 100 (G7)
 // workload: softmax_f32
 // stage: TIMEOUT
-// reason: logits
+// reason: no answer within the time limit
 typedef long int64_t;
 
 extern "C" int accelopt_kernel(void* const* tensors, const int64_t* sizes, int64_t threads) {
