@@ -12,6 +12,7 @@ from accelopt_backends.cpp.toolchain import cpu_vendor, divides_beside_the_rest
 from accelopt_backends.loops.affine import Unsupported
 from accelopt_backends.loops.heading import heading
 from accelopt_backends.loops.nests import Nest, dependencies, schedule
+from accelopt_backends.loops.order import along_memory
 from accelopt_backends.loops.steps import stepped
 from accelopt_backends.loops.values import Graph, Val
 from accelopt_compile.records import KernelSource, Workload
@@ -45,6 +46,8 @@ def render(workload: Workload, structure: Mapping[str, str]) -> KernelSource:
     """The kernel of a workload with these structural choices. Raises Unsupported."""
     graph = Graph(workload, moments=structure.get("moments", "shifted"), products="sums")
     nests = schedule(graph)
+    for nest in nests:
+        along_memory(graph, nest)
     choices = Choices(**{name: structure[name] for name in ("keep", "stores", "loads", "nests") if name in structure})
     done: dict[Val, str] = {}
     texts: list[NestText] = []

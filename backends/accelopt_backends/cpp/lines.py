@@ -137,7 +137,7 @@ class Lines:
         if m.is_one:
             ahead = rest.terms or self.graph.workload.aliases  # several rows, or several streams
             how = "fetch" if base.startswith("in") and ahead and self.first_touch(base) else "load"
-            if how == "fetch" and self.par and (step := rest.coefficient(self.par[-1])):
+            if how == "fetch" and self.par and (step := rest.coefficient(self.par[-1])).coef:
                 self.streams[pointer] = step.c()
             return self.define("body", lane, f"{how}(b, {pointer} + k, left)")
         if self.shape.tile and lane == "f" and form.coefficient(self.shape.tile).is_one:
