@@ -81,7 +81,7 @@ def _frame(text: NestText, inside: Sequence[str] = (), elements: Mono | None = N
     out = [f"// nest {w.number + 1}: {count.c()} rows of {length.c()}" + (", in blocks" if text.blocked else ""), "{"]
     out += ["  " + line for line in _items(text, count, length, elements)]
     out += text.folds.partials()
-    out.append("  parallel(n, items, [&](int64_t begin, int64_t end, int64_t slice) {")
+    out.append("  parallel(n, items, [=, &bad](int64_t begin, int64_t end, int64_t slice) INLINED {")
     for key in _buffered(w):
         if _on_stack(w):
             out.append(f"    alignas(64) float {w.buffer(key)}[{length.coef} + VEC];")

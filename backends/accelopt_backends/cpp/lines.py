@@ -66,8 +66,8 @@ class Lines:
         self.touched: dict[str, int] = {}
         self.across: dict[str, int] = {}
         self.stages: list[tuple[str, Affine]] = []
-        self.streams: dict[str, str] = {}
-        """Pointers into inputs that move from row to row, with their step."""
+        self.streams: list[tuple[str, str, Affine]] = []
+        """What moves through inputs from row to row: an input, its type, and where in it a row's vectors begin."""
 
     def product(self, atoms: Iterable[str]) -> Mono:
         """How many turns these loops take together."""
@@ -137,8 +137,8 @@ class Lines:
         if m.is_one:
             ahead = rest.terms or self.graph.workload.aliases  # several rows, or several streams
             how = "fetch" if base.startswith("in") and ahead and self.first_touch(base) else "load"
-            if how == "fetch" and self.par and (step := rest.coefficient(self.par[-1])).coef:
-                self.streams[pointer] = step.c()
+            if how == "fetch" and self.par and rest.coefficient(self.par[-1]).coef and {*rest.terms} <= {*self.par, *self.row}:
+                self.streams.append((base, stored, rest))
             return self.define("body", lane, f"{how}(b, {pointer} + k, left)")
         if self.shape.tile and lane == "f" and form.coefficient(self.shape.tile).is_one:
             self.stages.append((base, form))

@@ -110,8 +110,8 @@ class NestText:
         if self.passes < 2 or not w.row or w.shape.cuts or w.shape.tile or w.graph.workload.aliases:
             return
         if number == 1:
-            for pointer, step in w.streams.items():
-                w.say("body", f"ahead<0>(b, {pointer} + {step} + k, u);")
+            for base, stored, rest in dict.fromkeys(w.streams):
+                w.say("body", f"ahead<0>(b, {w.pointer(base, stored, rest)} + {rest.coefficient(w.par[-1]).c()} + k, u);")
         if number == self.passes - 2 and w.lines["body"]:
             for store in self.nest.stores:
                 form = w.access(self.stores.form(store))
