@@ -81,8 +81,22 @@ def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
             directory=launcher_directory(store),
             kernel_us=0.0 if timing is None else timing.kernel_us,
             device=backend.device,
+            most=_most(winner),
         )
     )
+
+
+MOST_TIMES = 4
+"""Sizes are drawn up to so many times the measured ones when a kernel is proven (`evaluate/cases.py`)."""
+
+
+def _most(winner: Winner) -> tuple[int, ...]:
+    """The largest sizes for a kernel that somebody wrote: nobody has seen what its text does beyond. What the generator wrote
+    takes any size."""
+    source = winner.record.source
+    if source is None or source.rendered:
+        return ()
+    return tuple(MOST_TIMES * winner.record.binding[name] for name in winner.workload.symbols)
 
 
 def load(winner: Winner, *, store: Store, backend: Backend) -> kernels.Loaded:

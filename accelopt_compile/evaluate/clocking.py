@@ -59,7 +59,7 @@ class RunnerRig:
 
     def repeats(self) -> tuple[tuple[int, float], tuple[int, float]]:
         reply = self._clock.asked(self._runner, {"op": "bench", "ours": self._ours, "base": self._base})
-        (a, took_a), (b, took_b) = _pairs(reply["repeats"], 2)
+        (a, took_a), (b, took_b) = _pairs(reply.get("repeats"), 2)
         return (max(1, int(a)), took_a), (max(1, int(b)), took_b)
 
     def rough_us(self) -> tuple[float, float]:
@@ -71,7 +71,7 @@ class RunnerRig:
 
     def block(self, number: int, order: Sequence[bool], counts: tuple[int, int]) -> timing.Pairs:
         message = {"op": "block", "number": number, "order": list(order), "counts": counts, "check": number in self.checked}
-        return _pairs(self._clock.asked(self._runner, message)["times"], len(order))
+        return _pairs(self._clock.asked(self._runner, message).get("times"), len(order))
 
 
 class Clocking:
@@ -186,10 +186,12 @@ class Clocking:
 
     def _with_reader(self, base: str, runner: Child, paired: timing.Paired) -> timing.Paired:
         """The measurement with our side charged for what a reader of its outputs waits longer than after the base's."""
+        if paired.ratio < 1 / timing.HOPELESS:
+            return paired
         count = max(2, min(READS, int(1e6 * READ_S / (2 * READ_ROUNDS * (paired.ours_us + paired.base_us)))))
 
         def reads(side: str) -> list[float]:
-            return _times(self.asked(runner, {"op": "read", "side": side, "count": count})["times"], count)
+            return _times(self.asked(runner, {"op": "read", "side": side, "count": count}).get("times"), count)
 
         rounds = [(reads("kernel"), reads(base)) for _ in range(READ_ROUNDS)]
         return charged(paired, longer_us=waits_longer(rounds) / 1e3, step_us=self._margins.step_us)
@@ -229,7 +231,7 @@ class Clocking:
         for _ in range(ATTEMPTS):  # as for `_look`: a neighbour that empties the caches must not speak against a kernel
             for side, seen_so_far in times.items():
                 reply = self.asked(runner, {"op": "fresh", "side": side, "count": count})
-                seen_so_far += _times(reply["times"], count)
+                seen_so_far += _times(reply.get("times"), count)
             ours_us, base_us = (min(times[side]) / 1e3 for side in ("kernel", base))
             if borne_out(paired, base_us / ours_us):
                 return paired
@@ -249,7 +251,7 @@ class Clocking:
         for _ in range(ATTEMPTS):
             for same in fastest:
                 reply = self.asked(runner, {"op": "second", "side": "kernel", "count": count, "same": same})
-                fastest[same] = min(fastest[same], *_times(reply["times"], count))
+                fastest[same] = min(fastest[same], *_times(reply.get("times"), count))
             if not takes_longer(fastest[False], fastest[True]):
                 return False
         return True
@@ -259,7 +261,7 @@ def _pairs(value: Any, count: int) -> list[tuple[float, float]]:
     """What a runner sent as pairs of positive numbers. Raises Stopped for anything else."""
     try:
         flat = [x for a, b in value for x in (a, b)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         flat = []
     times = iter(_times(flat, 2 * count))
     return list(zip(times, times, strict=True))
@@ -269,7 +271,7 @@ def _times(value: Any, count: int) -> list[float]:
     """What a runner sent as positive numbers. Raises Stopped for anything else."""
     try:
         found = [float(x) for x in value]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         found = []
     if len(found) != count or not all(math.isfinite(x) and x > 0 for x in found):
         raise Stopped(Rejected(stage=Stage.CHEAT, reason="the runner sent no times"))

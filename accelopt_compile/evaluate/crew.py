@@ -135,13 +135,23 @@ class Crew:
         return kept
 
     def runner(self, *, timing: bool = False) -> Child:
-        """A fresh runner, the caller's to close. One for `timing` has the compiled baseline in memory. A device has one runner
-        at a time, of all processes here: the next one waits for it."""
+        """A fresh runner that is ready for a kernel, the caller's to close. One for `timing` has the compiled baseline in memory.
+        A device has one runner at a time, of all processes here: the next one waits for it."""
         forker = self._forker if timing and self.inductor() else None
         birth = self._birth("runner", arena=True, timing=timing)
-        if self.attached is None:
-            return Child(birth, forker)
-        lock = turn(self.attached, self._inductor_cache, self.limits.turn_s)
+        runner = Child(birth, forker) if self.attached is None else self._turn(birth, self.attached, timing=timing)
+        seconds = self.limits.start_s + (self.limits.baseline_s if self.attached is not None and timing else 0.0)
+        try:  # what fails before a kernel is loaded (no compiler for the launcher in time, a full device) is no kernel's fault
+            _answered(runner.request({"op": "ready"}, seconds), "a process to run kernels in failed")
+        except ChildFailed as failure:
+            raise EvaluatorDied(f"a process to run kernels in did not start: {failure.what}\n{failure.output}") from failure
+        except BaseException:
+            runner.close()
+            raise
+        return runner
+
+    def _turn(self, birth: Birth, attached: Attached, *, timing: bool) -> Turn:
+        lock = turn(attached, self._inductor_cache, self.limits.turn_s)
         try:
             if timing and self._inductor:
                 birth = replace(birth, baseline=self._about())
@@ -177,7 +187,7 @@ class Crew:
         return Birth(
             role=role,
             scratch=self._scratch.name,
-            limits=self.limits if counted else replace(self.limits, cpu_s=0),
+            limits=replace(self.limits, cpu_s=self.limits.cpu_s * max(1, self._threads) if counted else 0),
             inductor_cache=self._inductor_cache,
             readable=[*self._folders, self.workdir, self._inductor_cache],
             writable=[self.workdir] if writable else (),

@@ -183,9 +183,10 @@ class Evaluator:
 
     def _load(self, runner: Child, artifact: Artifact) -> dict[str, Any] | Rejected:
         message = {"op": "load", "backend": address_of(self._backend), "artifact": asdict(artifact)}
-        limits = self._crew.limits
-        opening_s = 0.0 if self._crew.attached is None else limits.start_s  # the runner answers when its device is open
-        return called(runner, message, limits.call_s + opening_s, "loading the kernel")
+        loaded = called(runner, message, self._crew.limits.call_s, "loading the kernel")
+        if isinstance(loaded, Rejected) or isinstance(loaded.get("walls"), dict):
+            return loaded
+        return Rejected(stage=Stage.CHEAT, reason="the runner said nothing of its walls")
 
     def _implausible(self, timing: Timing) -> Rejected | None:
         """A kernel faster than the device allows did not do the work. Only for data that no cache can hold."""

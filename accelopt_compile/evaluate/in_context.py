@@ -52,6 +52,8 @@ class Scales:
         if self._plain is None or self._plain[0] != workload.digest:
             self._plain = (workload.digest, compiled_with_inductor(module_of(workload), fake_inputs(workload, {})))
         replaced = [Replaced(data) for data in message["replaced"]]
+        if why := next((why for r in replaced if (why := kernels.ready(r.key))), ""):
+            return {"error": f"a kernel {why}"}
         ours = compiled_with_inductor(with_kernels(workload, replaced), fake_inputs(workload, {}))
         makers = Makers(workload, seed=message["seed"])
         rig = timing.LocalRig(makers.of(ours), makers.of(self._plain[1]), timing.clock_for(message["threads"]))
@@ -61,6 +63,8 @@ class Scales:
             contended=timing.contended(message["threads"]),
             generator=random.Random(message["seed"]),
         )
+        if any(kernels.statistics()[r.key]["fallbacks"] for r in replaced):
+            return {"error": "a kernel declined the context's inputs, and eager was timed in its place"}
         return {"paired": asdict(paired)}
 
 

@@ -61,7 +61,7 @@ def allocating_call(
     if function is None or launcher is None:
         return _plain_call(kernel, allocate, inputs, sizes, threads)
     address = ctypes.cast(function, ctypes.c_void_p).value
-    native = launcher.Kernel(address, len(inputs), len(sizes), len(shapes), large, _declined, kernel)
+    native = launcher.Kernel(address, len(inputs), len(sizes), len(shapes), large, _declined, kernel, ())
     launch = functools.partial(native, *inputs, *sizes)
     if len(shapes) > 1 or over:
 

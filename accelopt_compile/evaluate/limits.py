@@ -12,16 +12,18 @@ from pathlib import Path, PurePosixPath
 LEAST_MEMORY = 8 << 30
 
 
-def memory_limit() -> int:
-    """Half of the machine's memory, at least 8 GiB: a golden answer over a table of 32,000 tokens takes a quarter of that."""
-    return max(LEAST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+def memory_limit(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Half of the machine's memory, at least 8 GiB (a golden answer over a table of 32,000 tokens takes a quarter of that), and
+    no more than three quarters of what the control group may have: where that ends, a system may kill all that is in it."""
+    machine = max(LEAST_MEMORY, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+    return min([machine, *(limit * 3 // 4 for limit, _ in _groups(proc / "self" / "cgroup", groups))])
 
 
 def free_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> float:
     """Bytes that processes may still take, by the machine and by the control group that this one is in; infinite where nobody
     says. Files in the page cache count as free."""
-    left = [_meminfo(proc / "meminfo"), *_left_in_groups(proc / "self" / "cgroup", groups)]
-    return min(left)
+    left = (limit - used for limit, used in _groups(proc / "self" / "cgroup", groups))
+    return min([_meminfo(proc / "meminfo"), *left])
 
 
 def _meminfo(file: Path) -> float:
@@ -38,8 +40,9 @@ _GROUP_FILES = {
 """Limit, use, and how the names begin of what of that can be dropped; by the folder of version 2 and of version 1."""
 
 
-def _left_in_groups(membership: Path, root: Path) -> Iterator[float]:
-    """What the groups leave, from this process's up to the outermost that is seen."""
+def _groups(membership: Path, root: Path) -> Iterator[tuple[int, int]]:
+    """Bytes that a group may have and those that cannot be dropped of what it has, from this process's group up to the outermost
+    that is seen; none for groups without a limit."""
     with contextlib.suppress(OSError, ValueError):
         for line in membership.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -54,7 +57,7 @@ def _left_in_groups(membership: Path, root: Path) -> Iterator[float]:
                     stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
                     droppable = sum(int(stat[f"{start}{age}_file"]) for age in ("inactive", "active"))
                     used = int((group / use).read_text()) - droppable
-                    yield int((group / limit).read_text()) - used
+                    yield int((group / limit).read_text()), used
 
 
 @dataclass(frozen=True, kw_only=True)

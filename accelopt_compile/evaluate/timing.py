@@ -22,6 +22,10 @@ Clock = Callable[[], int]
 SAMPLE_NS = 200_000
 LONG_CALL_NS = 5_000_000
 DRAWS = 2000
+HOPELESS = 8
+HOPELESS_NS = 100_000_000
+"""From this many times the base's on, and longer than any neighbour holds a core, one block says enough: thirty calls of 4 s
+take a compile's whole budget twice over."""
 SETTLING = 3
 """Calls of each side before the first sample of a block. With one, a result of 64 MB still got pages that nobody had touched, in
 one sample of eight: quick timings of one kernel gave 1.06x to 2.63x, and 1.53x to 1.70x with three."""
@@ -215,8 +219,9 @@ def measure(
     processor. `after_block` is told the number of each block and how many there are (it checks what the calls wrote)."""
     (repeat_a, took_a), (repeat_b, took_b) = rig.repeats()
     pair_s = (repeat_a * took_a + repeat_b * took_b) / 1e9
-    total = max(6, min(protocol.blocks * protocol.pairs, int(protocol.budget_s / max(pair_s, 1e-9))))
-    blocks = max(3, min(protocol.blocks, total // 2))
+    hopeless = took_a > max(HOPELESS * took_b, HOPELESS_NS)
+    total = max(2 if hopeless else 6, min(protocol.blocks * protocol.pairs, int(protocol.budget_s / max(pair_s, 1e-9))))
+    blocks = max(1 if hopeless else 3, min(protocol.blocks, total // 2))
     pairs = max(2, total // blocks)
     logs: list[float] = []
     all_a: list[float] = []

@@ -45,7 +45,8 @@ class Loaded:
 @dataclass(frozen=True, kw_only=True)
 class Adopted:
     """A kernel that a graph may call. `load` builds and loads it (raises AccelOptError or OSError); `kernel_us` is its
-    measured time, `directory` where the compiled launcher is kept, `device` what torch calls the device of its tensors."""
+    measured time, `directory` where the compiled launcher is kept, `device` what torch calls the device of its tensors, `most`
+    the largest size of each symbol that it may be called with (none: any)."""
 
     key: str
     workload: Workload
@@ -54,6 +55,7 @@ class Adopted:
     directory: Path
     kernel_us: float = 0.0
     device: str = "cpu"
+    most: tuple[int, ...] = ()
 
 
 class KernelFellBack(UserWarning):
@@ -143,11 +145,10 @@ def ready(key: str) -> str:
     with _registry.lock(key):
         if key not in _registry.launched:
             try:
-                loaded = entry.load()
+                _registry.launched[key] = _launcher(entry, entry.load())
             except Exception as failure:  # guards the user's program: whatever is wrong with a kernel, the region can do without
                 diagnosis = str(getattr(failure, "diagnosis", "")).strip().partition("\n")[0]
                 return f"could not be built or loaded: {type(failure).__name__}: {failure} {diagnosis}".rstrip()
-            _registry.launched[key] = _launcher(entry, loaded)
     return ""
 
 
@@ -168,7 +169,9 @@ def _launcher(entry: Adopted, loaded: Loaded) -> native.Launched:
     }
     fallback = _fallback(entry, known_broken=not (loaded.address or loaded.call))
     if loaded.call is not None and not loaded.address:
-        return native.GuardedLauncher(loaded.call, **counts, fallback=fallback, in_place=bool(entry.workload.aliases))
+        return native.GuardedLauncher(
+            loaded.call, **counts, fallback=fallback, in_place=bool(entry.workload.aliases), most=entry.most
+        )
     with _registry.lock("the compiled launcher"):
         return native.launcher(
             loaded.address,
@@ -177,6 +180,7 @@ def _launcher(entry: Adopted, loaded: Loaded) -> native.Launched:
             keep=loaded.keep,
             release_gil=entry.kernel_us >= GIL_RELEASE_US,
             directory=entry.directory,
+            most=entry.most,
         )
 
 
@@ -191,9 +195,9 @@ def _fallback(entry: Adopted, *, known_broken: bool) -> Callable[..., None]:
         if not known_broken and 0 not in sizes and entry.key not in _registry.problems:
             _problem(entry.key, f"declined a call with sizes {list(sizes)}")
         tensors = [*args[:inputs], *args[inputs + symbols :]]
-        if entry.workload.aliases:
-            tensors = _flat(tensors, entry.workload)
-        with torch.no_grad():
+        with torch.no_grad(), torch._C._DisableAutocast():  # Inductor's code does not look at either
+            if entry.workload.aliases:
+                tensors = _flat(tensors, entry.workload)
             values = entry.reference(*tensors[:inputs], *sizes)
             for out, value in zip(tensors[inputs:], values, strict=True):
                 out.copy_(value)

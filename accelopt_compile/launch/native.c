@@ -1,11 +1,11 @@
 /* One call of a kernel from Python, without a dispatcher: about 0.2 us.
  *
- * Kernel(address, inputs, symbols, outputs, release_gil, fallback, keep) is called as
+ * Kernel(address, inputs, symbols, outputs, release_gil, fallback, keep, most) is called as
  *     kernel(input..., symbol..., output...)   or, with one output,   kernel(input..., symbol..., out=output)
  * and returns None. It reads the data pointers, then runs
  *     int fn(void *const *tensors, const int64_t *sizes, int64_t threads).
  * `fallback` (same positional arguments) runs instead when there is no kernel, when it declines (nonzero), when a
- * symbol is 0, or when an argument is not a plain tensor. Needs Python.h only; torch gives us the reader of data pointers.
+ * symbol is 0 or above its entry in `most`, or when an argument is not a plain tensor. Needs Python.h only; torch gives us the reader of data pointers.
  *
  * kernel.many(tensors, sizes, large) makes one call for each of many instances, small ones side by side where OpenMP is.
  */
@@ -43,6 +43,7 @@ typedef struct {
     char release_gil;
     PyObject *fallback, *keep;
     unsigned long long calls, fallbacks;
+    int64_t *most; /* the largest size that each symbol may have */
 } Kernel;
 
 /* No more threads than OpenMP surely gives (OMP_THREAD_LIMIT, OMP_DYNAMIC, inside a team): a kernel may share its work out by the
@@ -86,7 +87,7 @@ static int read_arguments(Kernel *self, PyObject *const *args, void **tensors, i
     for (int i = 0; i < self->symbols; i++) {
         sizes[i] = PyLong_AsLongLong(args[self->inputs + i]);
         if (sizes[i] == -1 && PyErr_Occurred()) return -1;
-        if (sizes[i] == 0) return 0;
+        if (sizes[i] == 0 || sizes[i] > self->most[i]) return 0;
     }
     for (int i = 0; i < self->inputs; i++) {
         if (!plain_tensor(args[i])) return 0;
@@ -198,7 +199,7 @@ static int read_instances(Many *m, PyObject *tensors, PyObject *sizes) {
         for (int i = 0; i < symbols; i++) {
             int64_t size = PyLong_AsLongLong(PyTuple_GET_ITEM(sizes, k * symbols + i));
             if (size == -1 && PyErr_Occurred()) return -1;
-            if (size == 0) m->ready[k] = 0;
+            if (size == 0 || size > m->self->most[i]) m->ready[k] = 0;
             m->sizes[k * symbols + i] = size;
         }
         for (int i = 0; i < per && m->ready[k]; i++) {
@@ -249,13 +250,22 @@ end:
 static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
     unsigned long long address;
     int inputs, symbols, outputs, release_gil;
-    PyObject *fallback, *keep;
+    PyObject *fallback, *keep, *most;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "KiiipOO", &address, &inputs, &symbols, &outputs, &release_gil, &fallback, &keep)) return NULL;
+    if (!PyArg_ParseTuple(args, "KiiipOOO!", &address, &inputs, &symbols, &outputs, &release_gil, &fallback, &keep, &PyTuple_Type, &most))
+        return NULL;
     if (inputs < 0 || symbols < 0 || outputs < 1 || inputs + symbols + outputs > MAX_ARGS)
         return PyErr_Format(PyExc_ValueError, "a kernel takes at most %d arguments", MAX_ARGS);
+    if (PyTuple_GET_SIZE(most) != symbols && PyTuple_GET_SIZE(most) != 0)
+        return PyErr_Format(PyExc_ValueError, "most takes a size for each of %d symbols, or none", symbols);
     Kernel *self = (Kernel *)type->tp_alloc(type, 0);
     if (!self) return NULL;
+    self->most = PyMem_Calloc((size_t)symbols + 1, sizeof(int64_t));
+    if (!self->most) return Py_DECREF(self), PyErr_NoMemory();
+    for (int i = 0; i < symbols; i++) {
+        self->most[i] = PyTuple_GET_SIZE(most) ? PyLong_AsLongLong(PyTuple_GET_ITEM(most, i)) : INT64_MAX;
+        if (self->most[i] == -1 && PyErr_Occurred()) return Py_DECREF(self), NULL;
+    }
     self->vectorcall = kernel_call;
     self->fn = (kernel_fn)(uintptr_t)address;
     self->inputs = inputs;
@@ -270,6 +280,7 @@ static PyObject *kernel_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
 static void kernel_dealloc(Kernel *self) {
     Py_XDECREF(self->fallback);
     Py_XDECREF(self->keep);
+    PyMem_Free(self->most);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 

@@ -51,8 +51,17 @@ class Launched(Protocol):
 class PythonLauncher:
     """The launcher without C: reads data pointers with `Tensor.data_ptr`, about 3 us a call."""
 
-    def __init__(self, kernel: PlainKernel | None, inputs: int, symbols: int, outputs: int, fallback: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        kernel: PlainKernel | None,
+        inputs: int,
+        symbols: int,
+        outputs: int,
+        fallback: Callable[..., Any],
+        most: tuple[int, ...] = (),
+    ) -> None:
         self.kernel, self.inputs, self.symbols, self.outputs, self.fallback = kernel, inputs, symbols, outputs, fallback
+        self.most = most or (sys.maxsize,) * symbols
         self.calls = self.fallbacks = 0
 
     def __call__(self, *args: Any, **out: Any) -> None:
@@ -62,7 +71,8 @@ class PythonLauncher:
         self.calls += 1
         sizes = [operator.index(size) for size in args[self.inputs : self.inputs + self.symbols]]
         tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
-        if self.kernel is not None and 0 not in sizes and self._ran(self.kernel, tensors, sizes):
+        served = all(0 < size <= most for size, most in zip(sizes, self.most, strict=True))
+        if self.kernel is not None and served and self._ran(self.kernel, tensors, sizes):
             return
         self.fallbacks += 1
         self.fallback(*args)
@@ -168,23 +178,28 @@ def launcher(
     keep: Any,
     release_gil: bool,
     directory: Path,
+    most: tuple[int, ...] = (),
 ) -> Launched:
     """A callable for the C function at `address` (0: only the fallback exists).
 
     `keep` is held as long as the callable; `release_gil` lets other Python threads run during a call (worth it from
-    about 50 us); `directory` is where the compiled launcher is kept.
+    about 50 us); `directory` is where the compiled launcher is kept; `most` the largest size that each symbol may have (none:
+    any).
     """
     module = native_module(directory)
     if module is not None:
-        made: Launched = module.Kernel(address, inputs, symbols, outputs, release_gil, fallback, keep)
+        made: Launched = module.Kernel(address, inputs, symbols, outputs, release_gil, fallback, keep, most)
         return made
-    return PythonLauncher(plain(address) if address else None, inputs, symbols, outputs, fallback)
+    return PythonLauncher(plain(address) if address else None, inputs, symbols, outputs, fallback, most)
 
 
 @functools.cache
 def native_module(directory: Path) -> ModuleType | None:
     """The compiled launcher, built on first use; None (with one INFO line saying why) where it cannot be had."""
     if os.environ.get("ACCELOPT_NATIVE_LAUNCHER") == "0":
+        return None
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        log.info("kernels are launched through ctypes: the compiled launcher would bring the GIL back to this Python")
         return None
     try:
         module = _load(_built(directory))

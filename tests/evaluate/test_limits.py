@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from accelopt_compile.evaluate.limits import free_memory
+from accelopt_compile.evaluate.limits import free_memory, memory_limit
 
 GIB = 1 << 30
 
@@ -51,3 +51,13 @@ def test_the_least_of_machine_and_groups_is_free(
 
 def test_where_nobody_says_there_is_no_limit(tmp_path: Path) -> None:
     assert math.inf == free_memory(*machine(tmp_path, available=None, membership="", groups={}))
+
+
+def test_a_child_may_take_no_more_than_its_group_bears(tmp_path: Path) -> None:
+    """Where a group runs out of memory, a system may end all that is in it: the user's program too."""
+    groups = {"pod/box": ("max", str(GIB), 0), "pod": (str(4 * GIB), str(GIB), 0)}
+    assert 3 * GIB == memory_limit(*machine(tmp_path, available=None, membership="0::/pod/box\n", groups=groups))
+
+
+def test_without_a_group_the_machine_decides(tmp_path: Path) -> None:
+    assert 8 * GIB <= memory_limit(*machine(tmp_path, available=None, membership="", groups={}))

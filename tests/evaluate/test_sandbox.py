@@ -20,7 +20,8 @@ from accelopt_backends.cpp import CppBackend, toolchain
 from accelopt_backends.reference import ReferenceBackend
 from accelopt_compile.errors import EvaluatorDied
 from accelopt_compile.evaluate import Limits, open_evaluator
-from accelopt_compile.evaluate.sandbox import forkserver
+from accelopt_compile.evaluate.clocking import RunnerRig, Stopped
+from accelopt_compile.evaluate.sandbox import forks, forkserver
 from accelopt_compile.evaluate.sandbox.host import Birth, Child, ChildFailed
 from accelopt_compile.evaluate.sandbox.surroundings import baselines_folder, child_environment
 from accelopt_compile.records import Accepted, Node, Rejected, Workload
@@ -148,6 +149,62 @@ def test_a_dead_child_fails_the_request_and_says_how_it_died(cache_root: Path, t
         child.request({"op": "nonsense"}, 30)
     assert not failed.value.timed_out
     assert not child.alive
+
+
+def test_a_fork_of_the_program_leaves_its_children_alone(cache_root: Path, tmp_path: Path) -> None:
+    """It may end hours later, and whoever has that number then is a stranger."""
+    child = Child(birth(tmp_path))
+    forked = os.fork()
+    if forked == 0:
+        child.close()
+        os._exit(0)
+    assert 0 == os.waitpid(forked, 0)[1]
+    assert "unknown" in child.request({"op": "nonsense"}, 30)["error"]
+    child.close()
+
+
+def test_a_child_that_does_not_end_is_waited_for_later(tmp_path: Path) -> None:
+    """A device's driver may hold a killed process for minutes: nothing else that is asked of its parent waits."""
+    stuck = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    dying: set[int] = set()
+    try:
+        assert signal.SIGKILL == forks.reaped(stuck.pid, dying, patience_s=0.05)
+        assert {stuck.pid} == dying
+    finally:
+        stuck.kill()
+        stuck.wait()
+
+
+def test_a_child_that_reads_nothing_is_given_up(cache_root: Path, tmp_path: Path) -> None:
+    """A message larger than a socket holds would keep the program for ever."""
+    child = Child(Birth(role="builder", scratch=str(tmp_path), limits=Limits(start_s=2.0), inductor_cache=str(tmp_path)))
+    assert "unknown" in child.request({"op": "nonsense"}, 30)["error"]
+    os.kill(child.pid, signal.SIGSTOP)
+    with pytest.raises(ChildFailed) as failed:
+        child.send({"op": "nonsense", "rest": "x" * (8 << 20)})
+    assert failed.value.timed_out
+    assert soon(lambda: not running(child.pid))
+
+
+class Liar:
+    """A runner that answers everything with one thing."""
+
+    def __init__(self, reply: dict[str, Any]) -> None:
+        self.reply = reply
+
+    def request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        return self.reply
+
+
+def test_a_runner_that_sends_no_times_is_no_crash(cache_root: Path, tmp_path: Path) -> None:
+    """What it sends is the candidate's to write: the graph's other kernels must not be lost over it."""
+    with open_evaluator(
+        softmax_workload(), {"s0": 8}, backend=NativeBackend(), threads=1, seed=1, workdir=str(tmp_path)
+    ) as evaluator:
+        for reply in ({}, {"repeats": 5}, {"repeats": [[1, 10**400], [1, 1]]}, {"repeats": [[1, float("nan")], [1, 1]]}):
+            liar: Any = Liar(reply)
+            with pytest.raises(Stopped, match="no times"):
+                RunnerRig(evaluator._clocking, liar, "kernel", "eager").repeats()
 
 
 def test_only_listed_variables_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:

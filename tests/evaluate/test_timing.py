@@ -71,6 +71,20 @@ def test_quick_ranks_what_is_clearly_faster() -> None:
         assert fast.speedup > same.speedup
 
 
+def test_a_hopeless_kernel_costs_one_block() -> None:
+    """Seconds a call, where the base takes a millisecond: thirty calls would be a compile's whole budget."""
+    world = World(1)
+    found = measured(world, 4e6, 1e3, QUICK)
+    assert 1 == found.blocks
+    assert 0.001 > found.high
+    assert 9 * 4e9 > world.now
+
+
+def test_a_slow_kernel_is_measured_as_any_other() -> None:
+    """What a neighbour took of a short call must not end its measurement."""
+    assert QUICK.blocks == measured(World(1), 300, 3, QUICK).blocks
+
+
 def test_the_interval_holds_the_estimate() -> None:
     """low <= ratio <= high, also with three blocks."""
     for logs in ([0.1, 0.1, 0.1], [0.0, 0.5, -0.2], [0.01 * k for k in range(12)]):

@@ -23,14 +23,16 @@ THREADS = handmade.entry("((float*)t[1])[0] = (float)threads; return 0;")
 SUM = handmade.entry("((float*)t[2])[0] = ((const float*)t[0])[0] + ((const float*)t[1])[0] * s[0]; return 0;")
 
 
-def make(kind: str, text: str, tmp_path: Path, inputs: int, symbols: int, fallback: Any = None) -> native.Launched:
+def make(
+    kind: str, text: str, tmp_path: Path, inputs: int, symbols: int, fallback: Any = None, most: tuple[int, ...] = ()
+) -> native.Launched:
     address, library = native.c_function(str(handmade.built(text, tmp_path)))
     fallback = fallback or (lambda *args: args[-1].fill_(-1))
     if kind == "python":
-        return native.PythonLauncher(native.plain(address), inputs, symbols, 1, fallback)
+        return native.PythonLauncher(native.plain(address), inputs, symbols, 1, fallback, most)
     module = native.native_module(tmp_path)
     assert module is not None
-    made: native.Launched = module.Kernel(address, inputs, symbols, 1, kind == "gil released", fallback, library)
+    made: native.Launched = module.Kernel(address, inputs, symbols, 1, kind == "gil released", fallback, library, most)
     return made
 
 
@@ -47,6 +49,18 @@ def test_passes_tensors_and_sizes(kind: str, tmp_path: Path) -> None:
         _ = kernel(a, b, 10, out) if out_as == "positional" else kernel(a, b, 10, out=out)
         assert 21.0 == out.item()
     assert (2, 0) == (kernel.calls, kernel.fallbacks)
+
+
+@KINDS
+def test_no_size_beyond_what_was_proven_reaches_a_kernel(kind: str, tmp_path: Path) -> None:
+    """The reference does it, in one call and among many."""
+    kernel = make(kind, SUM, tmp_path, inputs=2, symbols=1, most=(10,))
+    one, outs = torch.ones(1), [torch.zeros(1) for _ in range(4)]
+    kernel(one, one, 10, outs[0])
+    kernel(one, one, 11, outs[1])
+    kernel.many((one, one, outs[2], one, one, outs[3]), (11, 10), 0)
+    assert [11.0, -1.0, -1.0, 11.0] == [out.item() for out in outs]
+    assert (4, 2) == (kernel.calls, kernel.fallbacks)
 
 
 @KINDS

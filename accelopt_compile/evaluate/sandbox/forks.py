@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import socket
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +19,17 @@ from accelopt_compile.evaluate.sandbox import child
 
 DESCRIPTORS = 3
 """The most descriptors that one request carries: channel, output pipe, arena."""
+DYING_S = 10.0
+"""How long the end of a killed child is waited for."""
 
 
 def serve(control: socket.socket, alive: Callable[[], bool], other: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Serve the host at `control` until it is gone: {"fork": {...}} with descriptors -> {"pid"}, {"reap": pid} ->
     {"status"}, the raw wait status. Any other request is answered by `other`, which knows what children may inherit."""
+    dying: set[int] = set()
     while alive():
         if not select.select([control], [], [], 2.0)[0]:
+            dying -= {pid for pid in dying if os.waitpid(pid, os.WNOHANG)[0]}
             continue
         data, descriptors, _, _ = socket.recv_fds(control, 1 << 20, DESCRIPTORS)
         while data and not data.endswith(b"\n"):
@@ -33,10 +41,23 @@ def serve(control: socket.socket, alive: Callable[[], bool], other: Callable[[di
         if "fork" in request:
             reply = {"pid": _fork(request["fork"], descriptors, control, other)}
         elif "reap" in request:
-            reply = {"status": os.waitpid(int(request["reap"]), 0)[1]}
+            reply = {"status": reaped(int(request["reap"]), dying)}
         else:
             reply = other(request) | {"id": request.get("id")}
         control.sendall(json.dumps(reply).encode() + b"\n")
+
+
+def reaped(pid: int, dying: set[int], patience_s: float = DYING_S) -> int:
+    """The raw wait status of a child that was killed. One that the system cannot end yet (a device's driver has it) goes to
+    `dying`, to be waited for later, and counts as killed: nobody else's fork may wait for it."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.001)
+    dying.add(pid)
+    return int(signal.SIGKILL)
 
 
 def _fork(request: dict[str, Any], descriptors: list[int], control: socket.socket, other: Any) -> int:
@@ -47,7 +68,10 @@ def _fork(request: dict[str, Any], descriptors: list[int], control: socket.socke
             control.close()
             child.enter(request, descriptors, getattr(other, "baselines", None))
             status = 0
+        except Exception:  # whoever started it is shown what it printed
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(status)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -60,7 +84,7 @@ class Forker:
     def __init__(self, control: socket.socket) -> None:
         self.socket = control
         self.file = control.makefile("rb")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a child's finalizer may run amid a question, in the same thread: it then gets no answer
         self._asking = False
 
     @property

@@ -78,7 +78,8 @@ class Child:
         os.set_blocking(read, False)
         self._selector.register(ours, selectors.EVENT_READ)
         self._selector.register(read, selectors.EVENT_READ)
-        self._closer = weakref.finalize(self, _end, self._process, self._selector, ours, read)
+        ours.settimeout(birth.limits.start_s)
+        self._closer = weakref.finalize(self, _end, os.getpid(), self._process, self._selector, ours, read)
         self.alive = True
 
     @property
@@ -101,6 +102,8 @@ class Child:
         number = next(self._ids)
         try:
             self._sock.sendall(json.dumps(message | {"id": number}).encode() + b"\n")
+        except TimeoutError:
+            self._fail("it took no message within the time limit", timed_out=True)
         except OSError:
             self._fail("the evaluation process was gone")
         return number
@@ -131,10 +134,10 @@ class Child:
     def _next(self, deadline: float) -> dict[str, Any]:
         while b"\n" not in self._pending:
             left = deadline - time.monotonic()
-            if left <= 0:
-                self._fail("no answer within the time limit", timed_out=True)
-            for key, _ in self._selector.select(min(left, 1.0)):
+            for key, _ in self._selector.select(min(max(left, 0.0), 1.0)):
                 self._take(key.fileobj is self._sock)
+            if left <= 0 and b"\n" not in self._pending:  # after a look: this process may have been stopped, not the child
+                self._fail("no answer within the time limit", timed_out=True)
         line, self._pending = self._pending.split(b"\n", 1)
         message = json.loads(line)
         if not isinstance(message, dict):
@@ -220,13 +223,15 @@ def _start(birth: Birth, forker: Forker, channel: socket.socket, output: int) ->
     return _Process(pid, lambda: forker.reap(pid))
 
 
-def _end(process: _Process, selector: selectors.BaseSelector, sock: socket.socket, read: int) -> int:
+def _end(owner: int, process: _Process, selector: selectors.BaseSelector, sock: socket.socket, read: int) -> int:
     """Close our ends, kill the child's whole process group, and wait for it. A child that is already dead keeps its
-    pid until `reap`, so that the kill cannot hit a stranger."""
+    pid until `reap`, so that the kill cannot hit a stranger. A fork of the `owner` only closes what it has of it."""
     selector.close()
     dead = _drained(sock)
     sock.close()
     os.close(read)
+    if os.getpid() != owner:
+        return 0
     if dead:
         time.sleep(0.02)  # it closed its channel by dying: let its own status stand
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -46,6 +46,8 @@ class Runner:
     def answer(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """One request of the host. What it raises is answered as an error."""
         match message["op"]:
+            case "ready":
+                return {}
             case "load":
                 self._kernel = backend_at(message["backend"]).load(Artifact(**message["artifact"]))
                 return {"walls": dict(self._walls)}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from accelopt_compile import temporary
 
 PASSED_ON = (
     "PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "CXX", "SSL_CERT_FILE", "SOURCE_DATE_EPOCH",
@@ -35,21 +34,20 @@ def baselines_folder(cache_dir: str | None = None) -> str:
 
     own, _ = open_layers(cache_dir)
     if own.root is None:
-        return _temporary_folder()
+        return _temporary_folder(os.getpid()).name
     level = "".join(c for c in os.environ.get("ATEN_CPU_CAPABILITY", "") if c.isalnum())
     folder = Path(own.root) / layout.BASELINES / (level or "native")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return _temporary_folder()
-    return str(folder) if os.access(folder, os.W_OK) else _temporary_folder()
+        return _temporary_folder(os.getpid()).name
+    return str(folder) if os.access(folder, os.W_OK) else _temporary_folder(os.getpid()).name
 
 
 @functools.cache
-def _temporary_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="accelopt-baselines-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+def _temporary_folder(process: int) -> temporary.Folder:
+    """One a process: a fork's end must not remove its parent's."""
+    return temporary.Folder("baselines")
 
 
 def child_environment(scratch: str, inductor_cache: str, variables: Sequence[str] = ()) -> dict[str, str]:
