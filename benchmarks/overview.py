@@ -4,7 +4,7 @@ sentence about right values."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.shape_report import sentence
@@ -32,15 +32,26 @@ def _regions(results: Sequence[Mapping[str, Any]]) -> str:
                 str(summed["cases"]),
                 *(of_dtype(summed["families"], dtype) for dtype in ("f32", "bf16")),
                 f"{summed['floors_met']} of {summed['floors']}",
-                f"{summed['worst']['ratio']:.2f}x",
+                f"{summed['worst']['ratio']:.2f}x, {slowest_adopted(result['cases'].values())}",
                 f"{around['commit'][:7]}, {around['date'][:10]}",
             ]
         )
     columns = ["processor", "threads", "functions", "float32", "bfloat16", "floors met", "slowest", "commit"]
     return (
         "The region suite: geomean over the better of eager and Inductor (with and without max-autotune). Commits differ, and "
-        f"older ones had older kernels:\n\n{markdown(columns, rows)}"
+        "older ones had older kernels. Slowest: of all functions (Inductor's own code where no kernel was adopted), and of those "
+        f"with an adopted kernel.\n\n{markdown(columns, rows)}"
     )
+
+
+def slowest_adopted(cases: Iterable[Mapping[str, Any]]) -> str:
+    """The least ratio of the functions that have a kernel of ours.
+
+    >>> slowest_adopted([{"ratio": 0.7, "adopted": 0}, {"ratio": 1.25, "adopted": 1}, {"failed": "why"}])
+    '1.25x'
+    """
+    least = min((case["ratio"] for case in cases if case.get("adopted")), default=None)
+    return "" if least is None else f"{least:.2f}x"
 
 
 def of_dtype(families: Sequence[Mapping[str, Any]], dtype: str) -> str:

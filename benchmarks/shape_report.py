@@ -108,5 +108,6 @@ def sentence(results: Sequence[Found]) -> str:
         "Outputs, losses and gradients at random shapes, by searched kernels or by unproven seeds in every region: "
         f"{len(variants)} variants (model, precision, dynamic or static sizes; "
         f"{where}), {calls:,} calls, {sum(len(k['wrong']) for k in kinds)} of "
-        f"{sum(k['tensors'] for k in kinds):,} tensors worse than Inductor's rounding, {bad} variants with any fault."
+        f"{sum(k['tensors'] for k in kinds):,} tensors further off than twice Inductor's error (four times at an element), "
+        f"{bad} variants with any fault."
     )

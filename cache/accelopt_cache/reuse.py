@@ -1,6 +1,6 @@
 """Which record serves: the policy for a changed environment, and the choice among winners. Pure functions.
 
-The policy is the table of notes/cache.md 2.3. Only names in the tables below are known to matter; a difference in any
+The policy is the table in cache/README.md. Only names in the tables below are known to matter; a difference in any
 other one asks for a new timing, never for a miss, so that a per-machine variable cannot make every look-up fail.
 """
 
