@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from accelopt_compile.search.loop import SearchInterrupted, search
 from accelopt_compile.search.memory import Memory, most_promising
 from accelopt_compile.search.task import SearchResult, SearchSettings, SearchTask
 from accelopt_compile.wording import candidates_text, operators, region, said_once
+
+log = logging.getLogger("accelopt_compile.tuning")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ def search_settings(settings: Settings, *, estimated: bool = False) -> SearchSet
 
 
 def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> Tuned:
-    """Search, and store what was found. A failure of the evaluator, the proposer or the system (no room for temporary files, no
+    """Search, and store what was found. A failure (of the evaluator, the proposer, the system: no room for temporary files, no
     descriptors left) is a reason, not an exception; Ctrl-C keeps what there is and goes on to the caller."""
     started = time.monotonic()
     try:
@@ -65,11 +68,23 @@ def tune(bench: Bench, workload: Workload, binding: Binding, budget: Budget) -> 
             return _tuned(bench, task, budget, place)
     except (AccelOptError, OSError) as failure:
         return Tuned(record=None, reason=said_once(f"search failed: {failure}"), seconds=time.monotonic() - started)
+    except Exception as failure:  # guards the user's program: one region's search must not cost its graph the other kernels
+        log.warning("the search of %s failed, which is a mistake of ours or of its proposer's", region(workload), exc_info=True)
+        reason = said_once(f"search failed: {type(failure).__name__}: {failure}")
+        return Tuned(record=None, reason=reason, seconds=time.monotonic() - started)
 
 
 def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tuned:
-    started, workload, binding = time.monotonic(), task.workload, task.binding
     authors = authors_of(bench.settings, calls=place.calls, client=bench.client, tell=bench.watch)
+    try:
+        return _by(authors, bench, task, budget, place)
+    finally:
+        if authors.spending is not None:
+            authors.spending.close()
+
+
+def _by(authors: Authors, bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tuned:
+    started, workload, binding = time.monotonic(), task.workload, task.binding
     if bench.watch is not None and place.run is not None:
         _retold(place, bench.watch)
     try:
@@ -79,7 +94,7 @@ def _tuned(bench: Bench, task: SearchTask, budget: Budget, place: Place) -> Tune
         record = keep(bench, workload, binding, found, authors, place) if found.best is not None or found.proven else None
         place.end(ending(INTERRUPTED, found, authors, record))
         raise
-    if result.cut_short and place.run is None:  # too few kernels to say that the baseline is best: the next compile goes on
+    if result.cut_short and not bench.keep:  # too few kernels to say that the baseline is best: the next compile goes on
         place.end(ending(INTERRUPTED, result, authors, None))
         return Tuned(record=None, reason=result.reason, seconds=time.monotonic() - started)
     known = bool(result.proven) if bench.rung == "simulated" else result.judged  # without the device there is no baseline verdict
@@ -178,7 +193,7 @@ def _search(bench: Bench, task: SearchTask, authors: Authors, budget: Budget, pl
             companion=authors.companion,
             evaluator=evaluator,
             memory=Memory(prior=most_promising(task, prior) if authors.kind == "builtin" else prior),
-            budget=budget if place.run is not None else budget.slice(earlier=False),  # each compile has a budget of its own
+            budget=budget if bench.keep else budget.slice(earlier=False),  # each compile has a budget of its own
             rng=random.Random(f"{seed} {task.workload.digest}"),
             clock=time.monotonic,
             log=Watched(place.log, watch),

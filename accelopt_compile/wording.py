@@ -56,6 +56,15 @@ def region(workload: Workload) -> str:
     return f"{operators(workload)} {workload.digest[:8]}"
 
 
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""What would change how the text around it is read, or cannot be written down at all."""
+
+
+def visible(text: object) -> str:
+    """`text` with every character that hides, turns or breaks text written as its number."""
+    return _UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(text).replace("\r\n", "\n"))
+
+
 def said_once(reason: str) -> str:
     """A reason in one line that says nothing twice: errors that wrap each other repeat what they wrap.
 
@@ -65,6 +74,7 @@ def said_once(reason: str) -> str:
     'no winner, because the time is up'
     """
     text = "; ".join(" ".join(line.split()) for line in reason.splitlines() if line.strip())
+    text = visible(text)  # a server's words end here, and on somebody's terminal
     text = re.sub(r" \(([^()]*)\)", lambda m: "" if m[1] in text[: m.start()] else m[0], text)
     kept: list[str] = []
     for clause in re.split(r"(?<=[:;]) ", text):

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from accelopt_compile.report.wording import visible
+from accelopt_compile.wording import visible
 
 
 def _directory(text: str) -> Path:

@@ -18,7 +18,7 @@ from accelopt_compile import temporary
 from accelopt_compile.cli.output import Output
 from accelopt_compile.errors import AccelOptError
 from accelopt_compile.records import Record, Rejected, Workload
-from accelopt_compile.report.wording import visible
+from accelopt_compile.wording import visible
 
 if TYPE_CHECKING:
     from accelopt_backends.base import Backend

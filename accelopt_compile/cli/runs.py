@@ -36,7 +36,8 @@ def ls(
     from accelopt_cache.run_store import NO_RUNS
     from accelopt_compile.errors import DamagedEntry
     from accelopt_compile.report.summary import summarize
-    from accelopt_compile.report.wording import money_text, seconds_text, status_text, tokens_text, visible
+    from accelopt_compile.report.wording import money_text, seconds_text, status_text, tokens_text
+    from accelopt_compile.wording import visible
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     store = open_store()
@@ -79,7 +80,7 @@ def show(
 
     Examples: accelopt runs show last   |   accelopt runs show 20261128-09 --json
     """
-    from accelopt_compile.report.wording import visible
+    from accelopt_compile.wording import visible
 
     out = Output.of(as_json=as_json, cache_dir=cache_dir, quiet=quiet, verbose=verbose)
     report = load_report(run_id)

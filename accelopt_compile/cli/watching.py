@@ -14,8 +14,7 @@ from typing import Any
 from accelopt_compile.cli.output import Output
 from accelopt_compile.heartbeat import SILENT_S
 from accelopt_compile.records import Basis
-from accelopt_compile.report.wording import visible
-from accelopt_compile.wording import plural, times_text
+from accelopt_compile.wording import plural, times_text, visible
 
 APART = 1.05
 """A quick timing and the final number that differ by more than this factor are worth a word."""

@@ -71,14 +71,14 @@ class OpenAIClient:
         self._dialects: dict[str, Dialect] = {}
 
     def ask(self, request: Request) -> Reply:
-        """The answer, or what kept it away, within the deadline."""
+        """The answer, or what kept it away, within the deadline, and the same again for a place."""
         _import_sdk()
         began = self._clock()
         if not self._places.acquire(timeout=self._deadline_s):
             detail = "all places of the client were taken until the deadline; raise concurrency or ask less at once"
             return Reply(problem="timeout", detail=detail, tries=0, seconds=self._clock() - began)
-        try:
-            reply = self._ask(request, began + self._deadline_s)
+        try:  # the deadline is the answer's: who waited for a place is not sent with seconds left, and paid for in vain
+            reply = self._ask(request, self._clock() + self._deadline_s)
         finally:
             self._places.release()
         return redact_reply(replace(reply, seconds=self._clock() - began), self._key)

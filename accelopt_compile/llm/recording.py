@@ -60,7 +60,7 @@ class RecordingClient:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(self._path)
         self._answers = {c.key: c.reply for c in recorded_calls(self._path) if c.whole and c.reply.problem in ANSWERED}
-        self._lock = threading.Lock()
+        self._lock, self._unkept = threading.Lock(), False
         self._asking: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def ask(self, request: Request) -> Reply:
@@ -74,10 +74,19 @@ class RecordingClient:
                 return known
             reply = self._client.ask(request)
             with self._lock:
-                _append(self._path, _line(request, reply, self._clock(), self._keep_texts))
+                self._record(_line(request, reply, self._clock(), self._keep_texts))
             if reply.problem in ANSWERED:
                 self._answers[key] = reply
             return reply
+
+    def _record(self, line: bytes) -> None:
+        """Keep an answer. Where the disk is full it is used all the same: it is paid for."""
+        try:
+            _append(self._path, line)
+        except OSError as failure:
+            if not self._unkept:
+                log.warning("calls are not recorded any more: %s", failure)
+            self._unkept = True
 
 
 class ReplayClient:

@@ -59,6 +59,7 @@ class Spending:
         self._changed = threading.Condition()
         self._ledger = Ledger()
         self._in_flight: set[Ticket] = set()
+        self._closed = False
         self._ratios: dict[str, float] = {}
 
     def carry(self, ledger: Ledger, *, seconds: float = 0.0) -> None:
@@ -74,6 +75,8 @@ class Spending:
         """
         with self._changed:
             while True:
+                if self._closed:
+                    return "the search that would pay for it is over"
                 ticket = self._ticket(request)
                 if isinstance(ticket, str):
                     return ticket
@@ -85,6 +88,12 @@ class Spending:
                 if not wait or alone or not self._in_flight:
                     return alone or reason
                 self._changed.wait(self._left_s())
+
+    def close(self) -> None:
+        """The search is over: whoever still thinks for it, in a thread of its own, may ask no more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     def settle(self, ticket: Ticket, reply: Reply) -> float | None:
         """Book what the call took; its cost in USD, None where no price is known. A ticket settles once."""

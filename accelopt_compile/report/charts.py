@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from accelopt_compile.report.history import Dot
-from accelopt_compile.report.wording import dollars_text, seconds_text, time_unit, visible
-from accelopt_compile.wording import times_text
+from accelopt_compile.report.wording import dollars_text, seconds_text, time_unit
+from accelopt_compile.wording import times_text, visible
 
 WIDTH, HEIGHT = 400, 290
 """Of the view box. A chart is as wide as a phone's column, so letters of 12 stay readable there and on a desktop."""

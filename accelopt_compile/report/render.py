@@ -14,7 +14,7 @@ from markupsafe import Markup
 from accelopt_compile.report import charts, wording
 from accelopt_compile.report.history import Dot
 from accelopt_compile.report.model import Report
-from accelopt_compile.wording import times_text
+from accelopt_compile.wording import times_text, visible
 
 CALLS_SHOWN = 400
 """Calls whose answers are shown, the latest; the table of costs counts all."""
@@ -79,7 +79,7 @@ def _charts(report: Report) -> list[tuple[str, Markup]]:
 
 
 def _shown(value: object) -> object:
-    return value if isinstance(value, Markup) else wording.visible(value)
+    return value if isinstance(value, Markup) else visible(value)
 
 
 def _line_class(line: str) -> str:

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
 from accelopt_compile.records import Basis
-from accelopt_compile.wording import times_text
-
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
-"""What would change how the text around it is read, or cannot be written down at all."""
-
-
-def visible(text: object) -> str:
-    """`text` with every character that hides, turns or breaks text written as its number."""
-    return _UNSEEN.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(text).replace("\r\n", "\n"))
+from accelopt_compile.wording import times_text, visible
 
 
 def time_unit(seconds: float) -> float:

@@ -112,6 +112,8 @@ class AgentProposer:
 
     def _observe(self, reply: Reply) -> None:
         """What a reply says about whether asking further makes sense. An answer after a failure is a model that is back."""
+        if reply.problem in UNREACHED and reply.tries == 0:
+            return  # it was never sent: a full client says nothing about the model
         self._unreached = self._unreached + 1 if reply.problem in UNREACHED else 0
         if reply.fatal:
             self.trouble = f"the language model cannot be asked further: {reply.problem}: {reply.detail}"

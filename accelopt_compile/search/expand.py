@@ -88,7 +88,7 @@ class Expander:
             if not broken or fix == self._task.settings.fix_attempts:
                 return
             asked = [(f"{attempt.call}/{fix}", attempt.source, rejected) for attempt, rejected in broken]
-            fixed = self._proposer.fixes(self.task(), asked)
+            fixed = self._proposer.fixes(self.task(), asked, left_s=self._trials.remaining_s)
             attempts = [replace(a, source=source) for (a, _), source in zip(broken, fixed, strict=True) if source is not None]
 
     def _judged(self, attempts: Sequence[Attempt]) -> list[tuple[Attempt, Rejected]]:

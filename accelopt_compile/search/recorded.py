@@ -7,6 +7,7 @@ a run does not depend on who answered first.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.proposer import Call, NoSource, Proposer, TeachingPair
 from accelopt_compile.search.state import experience_from, experience_id, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
-from accelopt_compile.search.together import Pending, together
+from accelopt_compile.search.together import Pending, T, together
 
 _KINDS = ("plans", "attempts", "fix", "lesson")
 
@@ -93,17 +94,28 @@ class RecordedProposer:
         calls = [partial(self._think, call, task, parent, experiences) for call, parent in parents]
         return Thinking(Pending(calls), self._keep, [parent for _, parent in parents])
 
-    def fixes(self, task: SearchTask, broken: Sequence[tuple[str, KernelSource, Rejected]]) -> list[KernelSource | None]:
-        """A repair of each source, or None where it is given up."""
+    def fixes(
+        self, task: SearchTask, broken: Sequence[tuple[str, KernelSource, Rejected]], *, left_s: float = math.inf
+    ) -> list[KernelSource | None]:
+        """A repair of each source, or None where it is given up, as all are that are not there in `left_s` seconds."""
         calls = [partial(self._fix, call, task, source, rejected) for call, source, rejected in broken]
-        replies = [self._keep(asked) for asked in together(calls, concurrent=self.concurrent)]
-        return [None if reply is None else source_from_json(reply) for reply in replies]
+        replies = [self._keep(asked) for asked in self._in_time(calls, left_s)]
+        return [None if reply is None else source_from_json(reply) for reply in replies] or [None] * len(calls)
 
-    def lessons(self, task: SearchTask, pairs: Sequence[tuple[str, TeachingPair]]) -> list[Experience | None]:
-        """The lesson of each pair, or None where there is none."""
+    def lessons(
+        self, task: SearchTask, pairs: Sequence[tuple[str, TeachingPair]], *, left_s: float = math.inf
+    ) -> list[Experience | None]:
+        """The lesson of each pair, or None where there is none, or none in `left_s` seconds."""
         calls = [partial(self._lesson, call, task, pair) for call, pair in pairs]
-        replies = [self._keep(asked) for asked in together(calls, concurrent=self.concurrent)]
-        return [None if reply is None else experience_from(reply) for reply in replies]
+        replies = [self._keep(asked) for asked in self._in_time(calls, left_s)]
+        return [None if reply is None else experience_from(reply) for reply in replies] or [None] * len(calls)
+
+    def _in_time(self, calls: Sequence[Callable[[], T]], left_s: float) -> list[T]:
+        """All answers, or none where somebody else gives them and they take longer."""
+        if not self.concurrent or math.isinf(left_s):
+            return together(calls, concurrent=self.concurrent)
+        pending = Pending(calls) if left_s > 0 else None
+        return pending.results() if pending is not None and pending.done(left_s) else []
 
     # ------------------------------------------------------------ one answer each, recorded or asked for; from any thread
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from accelopt_compile.errors import InvalidRecord
 from accelopt_compile.events import Log
-from accelopt_compile.records import Accepted, Candidate, Rejected
+from accelopt_compile.records import Accepted, Candidate, Experience, Rejected, sha256_text
 from accelopt_compile.search.budget import Budget
 from accelopt_compile.search.expand import Expander, Expansion, warm_starts
 from accelopt_compile.search.memory import Memory, placed, proven_configurations, winner_experience
@@ -214,7 +214,8 @@ class Run:
         groups: list[Group] = [e.group() for e in expansions]
         believed = math.inf if self.settings.selection == "paper" else BELIEVED
         pairs = teaching_pairs(groups, self.settings.lessons_per_round, believed=believed)
-        told = self.turns.proposer.lessons(self.task, [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)])
+        asked = [(f"{call}/{index}", pair) for index, pair in enumerate(pairs)]
+        told = self.turns.proposer.lessons(self.task, asked, left_s=self.budget.remaining_s)
         lessons = [
             placed(lesson, slow=pair.slow, fast=pair.fast, plan=pair.plan, run=self.name, round=call)
             for lesson, pair in zip(told, pairs, strict=True)
@@ -231,6 +232,10 @@ class Run:
             self.refused.add(candidate.source.digest)
         told = verdict.reason if isinstance(verdict, Rejected) else _speed_text(verdict)
         self.log.append("final", search=self.name, candidate=candidate.id, outcome=told)
+
+    def _right(self, lesson: Experience) -> bool:
+        """Whether no kernel of a lesson was found wrong since it was learned."""
+        return self.refused.isdisjoint({sha256_text(lesson.slow), sha256_text(lesson.fast)})
 
     def _expander(self) -> Expander:
         return Expander(
@@ -308,7 +313,7 @@ class Run:
             duplicates=self.trials.duplicates,
             rounds=self.rounds_done,
             seconds=self._used_s,
-            experiences=self.memory.gained,
+            experiences=tuple(e for e in self.memory.gained if self._right(e)),
             proven=self.proven,
         )
 

@@ -119,6 +119,11 @@ class Trials:
         return self._budget.spent() is not None
 
     @property
+    def remaining_s(self) -> float:
+        """Seconds until the whole budget is spent."""
+        return self._budget.remaining_s
+
+    @property
     def spent(self) -> str | None:
         """Why no quick evaluation may start any more, or None. Time for one full evaluation is kept back."""
         mean_s = self._quick_s / self._quick_count if self._quick_count else 0.0

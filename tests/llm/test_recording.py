@@ -58,6 +58,16 @@ def test_a_recorded_answer_is_not_asked_again(tmp_path: Path) -> None:
     assert "new" == RecordingClient(ScriptedClient(lambda _: "new"), path).ask(replace(REQUEST, call="0/0/1")).text
 
 
+def test_an_answer_that_cannot_be_kept_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is paid for: a full disk must not cost the search as well."""
+    path = tmp_path / "llm.jsonl"
+    client = RecordingClient(ScriptedClient(lambda _: ANSWER), path)
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    assert [ANSWER, ANSWER] == [client.ask(replace(REQUEST, call=str(number))) for number in range(2)]
+    assert 1 == caplog.text.count("calls are not recorded any more")
+
+
 PROBLEMS = sorted(ANSWERED - {""} | FATAL | RETRIED | {"malformed", "bad_request"})
 
 

@@ -45,6 +45,15 @@ def reserved(spending: Spending, asked: Request) -> Ticket:
 # ---------------------------------------------------------------- one after the other
 
 
+def test_a_search_that_is_over_pays_for_nothing_more() -> None:
+    """Its planners may still think, in threads of their own, and then want kernels; what was under way is settled."""
+    spending = Spending(prices=PRICES)
+    under_way = reserved(spending, request())
+    spending.close()
+    assert "the search that would pay for it is over" == spending.reserve(request())
+    assert 0.0 < (spending.settle(under_way, reply(100, 10)) or 0.0)
+
+
 def test_a_call_costs_its_tokens() -> None:
     """Cached tokens have their own price, and totals are kept per role and per model."""
     spending = Spending(prices=PRICES)

@@ -15,7 +15,8 @@ from accelopt_compile.report.lineage import Step, Variant
 from accelopt_compile.report.model import Report, report_of
 from accelopt_compile.report.reading import read_run
 from accelopt_compile.report.render import render
-from accelopt_compile.report.wording import dollars_text, endpoint_text, seconds_text, status_text, tokens_text, visible
+from accelopt_compile.report.wording import dollars_text, endpoint_text, seconds_text, status_text, tokens_text
+from accelopt_compile.wording import visible
 from tests.report.runs import HOSTILE, killed, large, searched, small
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -18,13 +18,14 @@ from accelopt_compile.events import MemoryLog
 from accelopt_compile.llm.client import ROLES, Reply, Request
 from accelopt_compile.llm.recording import RecordingClient, ReplayClient
 from accelopt_compile.llm.scripted import ScriptedClient
-from accelopt_compile.records import KernelSource, Verdict
+from accelopt_compile.records import KernelSource, Rejected, Stage, Verdict
 from accelopt_compile.search import SearchSettings
 from accelopt_compile.search.agents import AgentProposer
 from accelopt_compile.search.builtin import BuiltinProposer
 from accelopt_compile.search.describe import with_lines
 from accelopt_compile.search.executor import source_in
 from accelopt_compile.search.proposer import NoSource
+from accelopt_compile.search.recorded import RecordedProposer
 from accelopt_compile.search.simulated import SimulatedEvaluator
 from accelopt_compile.search.simulated_model import SimulatedModel
 from accelopt_compile.search.trials import Effort
@@ -257,6 +258,44 @@ def test_a_model_that_cannot_be_reached_is_given_up_after_three_calls(problem: s
     (told,) = [event["because"] for event in log.events() if event["kind"] == "takeover"]
     assert f"the language model did not answer 3 calls in a row: {problem}: nobody there" == told
     assert 3 == len(heard.requests)
+
+
+def test_calls_that_found_no_place_say_nothing_of_the_model() -> None:
+    """A client asks so many at a time; what waited in vain was never sent."""
+    heard = Heard(lambda _: Reply(problem="timeout", detail="all places were taken", tries=0))
+    World(proposer=(asked := agents(heard)), settings=SETTINGS).run()
+    assert 3 <= len(heard.requests)
+    assert "" == asked.trouble
+
+
+class Slow(BuiltinProposer):
+    """Takes long for a repair and a lesson, as a model may."""
+
+    concurrent = True
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def fix(self, *given: object) -> None:
+        self.over.wait(60)
+
+    def summarize(self, *given: object) -> None:
+        self.over.wait(60)
+
+
+def test_repairs_and_lessons_end_with_the_budget() -> None:
+    """An answer may take minutes more than a search has."""
+    slow = Slow()
+    asked = RecordedProposer(slow, log=MemoryLog(), name="n", seed=1)
+    world = World()
+    source = world.task.backend.seed(world.task.workload)
+    rejected = Rejected(stage=Stage.BUILD, reason="no")
+    began = time.monotonic()
+    assert [None, None] == asked.fixes(world.task, [("a", source, rejected), ("b", source, rejected)], left_s=0.05)
+    assert [None] == asked.fixes(world.task, [("c", source, rejected)], left_s=-1.0)
+    assert 30 > time.monotonic() - began
+    slow.over.set()
+    assert [None] == asked.fixes(world.task, [("d", source, rejected)], left_s=30.0)
 
 
 def test_an_answer_between_failures_is_no_trouble() -> None:

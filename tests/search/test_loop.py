@@ -139,6 +139,7 @@ def test_a_kernel_that_is_refused_in_full_is_nobody_s_example() -> None:
     taught = [e.fast for e in world.memory.recall(world.task) if e.lesson.startswith("Best of a search")]
     assert taught
     assert not set(taught) & set(in_full[:2])
+    assert not {text for e in result.experiences for text in (e.slow, e.fast)} & set(in_full[:2])
 
 
 def test_a_search_finds_a_kernel_well_above_its_seed() -> None:
