@@ -226,3 +226,15 @@ def test_a_target_that_no_backend_prepares_for_is_an_error_that_says_what_is_her
 def test_automatic_stays_the_processor_here() -> None:
     """Whatever else could be prepared for."""
     assert ("cpp", "device") == ((here := bench_for(settings_from(call={}))).backend.name, here.rung)
+
+
+def test_a_failure_that_nobody_expected_is_one_region_s() -> None:
+    """A broken package, a system without threads left: the graph's other kernels must not be lost over it."""
+
+    def broken(request: Request) -> str:
+        raise RuntimeError("can't start new thread")
+
+    here = replace(bench(model="scripted", rounds=1, proposer="llm"), client=ScriptedClient(broken))
+    found = searched(here, product_of_three())
+    assert found.record is None
+    assert "search failed: RuntimeError: can't start new thread" == found.reason
