@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -68,10 +69,11 @@ def _fork(request: dict[str, Any], descriptors: list[int], control: socket.socke
             control.close()
             child.enter(request, descriptors, getattr(other, "baselines", None))
             status = 0
-        except Exception:  # whoever started it is shown what it printed
-            traceback.print_exc()
+        except Exception:  # whoever started it is shown what it printed, unless he is gone
+            with contextlib.suppress(OSError, ValueError):
+                traceback.print_exc()
+                sys.stderr.flush()
         finally:
-            sys.stderr.flush()
             os._exit(status)
     for descriptor in descriptors:
         os.close(descriptor)
