@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from accelopt_compile import proving
 from accelopt_compile.bench import Bench
 from accelopt_compile.errors import EvaluatorDied
-from accelopt_compile.looking_up import HIT_DISTANCE, Decided, known_outcome, report_on
+from accelopt_compile.looking_up import Decided, known_outcome, report_on
 from accelopt_compile.outcomes import RegionReport
 from accelopt_compile.records import sha256_text
 from accelopt_compile.search.budget import Budget, allot
 from accelopt_compile.sites import Site
 from accelopt_compile.tuning import tune
 from accelopt_compile.whole_graph import reserve_s
-from accelopt_compile.winners import winner_of
+from accelopt_compile.winners import HIT_DISTANCE, winner_of
 from accelopt_compile.wording import operators, plural, region
 
 log = logging.getLogger("accelopt_compile.deciding")

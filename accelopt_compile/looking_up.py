@@ -15,16 +15,13 @@ from accelopt_compile.launch.ops import MAX_ARGUMENTS
 from accelopt_compile.outcomes import RegionReport
 from accelopt_compile.records import Record, bucket_distance
 from accelopt_compile.sites import Site
-from accelopt_compile.winners import Winner, admitted, winner_of
+from accelopt_compile.winners import HIT_DISTANCE, Winner, admitted, winner_of
 from accelopt_compile.wording import candidates_text, operators, said_once
 
 log = logging.getLogger("accelopt_compile.looking_up")
 
 NEGLIGIBLE = 0.01
 """A region with less than this share of all that could be gained is left to Inductor without a search."""
-
-HIT_DISTANCE = 2.0
-"""A record serves sizes within a factor of 4 of those it was measured at (log2)."""
 
 
 @dataclass

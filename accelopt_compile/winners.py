@@ -30,6 +30,11 @@ from accelopt_compile.reference import reference
 log = logging.getLogger("accelopt_compile.winners")
 
 
+HIT_DISTANCE = 2.0
+"""Powers of two between the sizes that a record was measured at and those that it serves; proofs draw sizes as far
+(`evaluate/cases.py`)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Winner:
     """A kernel chosen for a workload of this graph. `key` names it in graphs."""
@@ -86,17 +91,13 @@ def adopt(winner: Winner, *, store: Store, backend: Backend) -> None:
     )
 
 
-MOST_TIMES = 4
-"""Sizes are drawn up to so many times the measured ones when a kernel is proven (`evaluate/cases.py`)."""
-
-
 def _most(winner: Winner) -> tuple[int, ...]:
     """The largest sizes for a kernel that somebody wrote: nobody has seen what its text does beyond. What the generator wrote
     takes any size."""
     source = winner.record.source
     if source is None or source.rendered:
         return ()
-    return tuple(MOST_TIMES * winner.record.binding[name] for name in winner.workload.symbols)
+    return tuple(int(2**HIT_DISTANCE) * winner.record.binding[name] for name in winner.workload.symbols)
 
 
 def load(winner: Winner, *, store: Store, backend: Backend) -> kernels.Loaded:

@@ -261,7 +261,7 @@ def _pairs(value: Any, count: int) -> list[tuple[float, float]]:
     """What a runner sent as pairs of positive numbers. Raises Stopped for anything else."""
     try:
         flat = [x for a, b in value for x in (a, b)]
-    except (TypeError, ValueError, OverflowError):
+    except (TypeError, ValueError):
         flat = []
     times = iter(_times(flat, 2 * count))
     return list(zip(times, times, strict=True))

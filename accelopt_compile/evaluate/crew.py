@@ -141,13 +141,13 @@ class Crew:
         birth = self._birth("runner", arena=True, timing=timing)
         runner = Child(birth, forker) if self.attached is None else self._turn(birth, self.attached, timing=timing)
         seconds = self.limits.start_s + (self.limits.baseline_s if self.attached is not None and timing else 0.0)
-        try:  # what fails before a kernel is loaded (no compiler for the launcher in time, a full device) is no kernel's fault
-            _answered(runner.request({"op": "ready"}, seconds), "a process to run kernels in failed")
-        except ChildFailed as failure:
-            raise EvaluatorDied(f"a process to run kernels in did not start: {failure.what}\n{failure.output}") from failure
-        except BaseException:
-            runner.close()
-            raise
+        with contextlib.ExitStack() as unready:
+            unready.callback(runner.close)  # which gives a device back, too
+            try:  # what fails before a kernel is loaded (a slow compiler of the launcher, a full device) is no kernel's fault
+                _answered(runner.request({"op": "ready"}, seconds), "a process to run kernels in failed")
+            except ChildFailed as failure:
+                raise EvaluatorDied(f"a process to run kernels in did not start: {failure.what}\n{failure.output}") from failure
+            unready.pop_all()
         return runner
 
     def _turn(self, birth: Birth, attached: Attached, *, timing: bool) -> Turn:

@@ -61,7 +61,7 @@ class PythonLauncher:
         most: tuple[int, ...] = (),
     ) -> None:
         self.kernel, self.inputs, self.symbols, self.outputs, self.fallback = kernel, inputs, symbols, outputs, fallback
-        self.most = most or (sys.maxsize,) * symbols
+        self.most = most
         self.calls = self.fallbacks = 0
 
     def __call__(self, *args: Any, **out: Any) -> None:
@@ -71,7 +71,7 @@ class PythonLauncher:
         self.calls += 1
         sizes = [operator.index(size) for size in args[self.inputs : self.inputs + self.symbols]]
         tensors = (*args[: self.inputs], *args[self.inputs + self.symbols :])
-        served = all(0 < size <= most for size, most in zip(sizes, self.most, strict=True))
+        served = 0 not in sizes and not any(size > most for size, most in zip(sizes, self.most, strict=False))
         if self.kernel is not None and served and self._ran(self.kernel, tensors, sizes):
             return
         self.fallbacks += 1

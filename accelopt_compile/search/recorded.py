@@ -7,7 +7,6 @@ a run does not depend on who answered first.
 from __future__ import annotations
 
 import logging
-import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from accelopt_compile.search.memory import Memory
 from accelopt_compile.search.proposer import Call, NoSource, Proposer, TeachingPair
 from accelopt_compile.search.state import experience_from, experience_id, experience_json, plan_from, plan_json
 from accelopt_compile.search.task import SearchTask
-from accelopt_compile.search.together import Pending, T, together
+from accelopt_compile.search.together import Pending, together
 
 _KINDS = ("plans", "attempts", "fix", "lesson")
 
@@ -51,7 +50,7 @@ class Thinking:
     def __init__(self, pending: Pending[list[_Asked]], log: Callable[[_Asked], Any], parents: Sequence[Candidate]) -> None:
         self._pending, self._log, self._parents = pending, log, parents
 
-    def done(self, timeout_s: float | None) -> bool:
+    def done(self, timeout_s: float) -> bool:
         """Whether all is thought; waits for that at most so long."""
         return self._pending.done(timeout_s)
 
@@ -95,27 +94,26 @@ class RecordedProposer:
         return Thinking(Pending(calls), self._keep, [parent for _, parent in parents])
 
     def fixes(
-        self, task: SearchTask, broken: Sequence[tuple[str, KernelSource, Rejected]], *, left_s: float = math.inf
+        self, task: SearchTask, broken: Sequence[tuple[str, KernelSource, Rejected]], *, left_s: float
     ) -> list[KernelSource | None]:
         """A repair of each source, or None where it is given up, as all are that are not there in `left_s` seconds."""
         calls = [partial(self._fix, call, task, source, rejected) for call, source, rejected in broken]
-        replies = [self._keep(asked) for asked in self._in_time(calls, left_s)]
-        return [None if reply is None else source_from_json(reply) for reply in replies] or [None] * len(calls)
+        return [None if reply is None else source_from_json(reply) for reply in self._in_time(calls, left_s)]
 
-    def lessons(
-        self, task: SearchTask, pairs: Sequence[tuple[str, TeachingPair]], *, left_s: float = math.inf
-    ) -> list[Experience | None]:
+    def lessons(self, task: SearchTask, pairs: Sequence[tuple[str, TeachingPair]], *, left_s: float) -> list[Experience | None]:
         """The lesson of each pair, or None where there is none, or none in `left_s` seconds."""
         calls = [partial(self._lesson, call, task, pair) for call, pair in pairs]
-        replies = [self._keep(asked) for asked in self._in_time(calls, left_s)]
-        return [None if reply is None else experience_from(reply) for reply in replies] or [None] * len(calls)
+        return [None if reply is None else experience_from(reply) for reply in self._in_time(calls, left_s)]
 
-    def _in_time(self, calls: Sequence[Callable[[], T]], left_s: float) -> list[T]:
-        """All answers, or none where somebody else gives them and they take longer."""
-        if not self.concurrent or math.isinf(left_s):
-            return together(calls, concurrent=self.concurrent)
-        pending = Pending(calls) if left_s > 0 else None
-        return pending.results() if pending is not None and pending.done(left_s) else []
+    def _in_time(self, calls: Sequence[Callable[[], _Asked]], left_s: float) -> list[Any]:
+        """The replies, logged; None for each where somebody else gives them and they take longer."""
+        if not self.concurrent:
+            answered = together(calls, concurrent=False)
+        elif left_s > 0 and (pending := Pending(calls)).done(left_s):
+            answered = pending.results()
+        else:
+            return [None] * len(calls)
+        return [self._keep(asked) for asked in answered]
 
     # ------------------------------------------------------------ one answer each, recorded or asked for; from any thread
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,11 +22,11 @@ class Pending(Generic[T]):
         for thread in self._threads:
             thread.start()
 
-    def done(self, timeout_s: float | None = None) -> bool:
+    def done(self, timeout_s: float = math.inf) -> bool:
         """Whether all have answered; waits for that at most so long."""
-        end = None if timeout_s is None else time.monotonic() + timeout_s
+        end = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join(None if end is None else max(0.0, end - time.monotonic()))
+            thread.join(None if math.isinf(end) else max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def results(self) -> list[T]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from accelopt_compile.events import Log
 from accelopt_compile.records import Candidate
 from accelopt_compile.search.budget import Budget
@@ -65,8 +63,7 @@ class Turns:
         parents = [(f"{round}/{slot}", parent) for slot, parent in enumerate(beam)]
         thinking = self.proposer.start(expander.task(), parents, self.proposer.recall(self.task, self.memory))
         filled = [] if self.companion is None else self._filled(expander, round, self.companion, thinking)
-        left_s = self.budget.remaining_s
-        if expander.spent or not thinking.done(None if math.isinf(left_s) else left_s):
+        if expander.spent or not thinking.done(self.budget.remaining_s):
             return filled
         for thought in thinking.thoughts():
             filled += expander.evaluate(thought) if not expander.spent else []

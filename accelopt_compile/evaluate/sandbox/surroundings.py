@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -33,15 +34,14 @@ def baselines_folder(cache_dir: str | None = None) -> str:
     from accelopt_cache.layers import open_layers
 
     own, _ = open_layers(cache_dir)
-    if own.root is None:
-        return _temporary_folder(os.getpid()).name
-    level = "".join(c for c in os.environ.get("ATEN_CPU_CAPABILITY", "") if c.isalnum())
-    folder = Path(own.root) / layout.BASELINES / (level or "native")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return _temporary_folder(os.getpid()).name
-    return str(folder) if os.access(folder, os.W_OK) else _temporary_folder(os.getpid()).name
+    if own.root is not None:
+        level = "".join(c for c in os.environ.get("ATEN_CPU_CAPABILITY", "") if c.isalnum())
+        folder = Path(own.root) / layout.BASELINES / (level or "native")
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return str(folder)
+    return _temporary_folder(os.getpid()).name
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from accelopt_backends.cpp.expressions import STORED
 from accelopt_backends.cpp.lines import Ex
 from accelopt_backends.loops.affine import ONE, Affine, mono
 from accelopt_backends.loops.nests import Store
+from accelopt_backends.loops.order import place_of
 from accelopt_backends.loops.pull import canonical
 from accelopt_compile.records import ITEM_BYTES
 
@@ -19,13 +20,7 @@ class Stores:
 
     def form(self, store: Store) -> Affine:
         """Where in the output the value's elements go."""
-        spec = self.w.graph.workload.output_specs[store.output]
-        form = Affine()
-        for d, (i, stride) in enumerate(zip(canonical(store.val.dims, self.w.graph.sizes), spec.strides, strict=True)):
-            if d == store.dim and store.offset:
-                i = i + Affine({}, store.offset)
-            form = form + i.scaled(mono(stride))
-        return form
+        return place_of(self.w.graph, store)
 
     def read_first(self, stores: list[Store]) -> None:
         """Where outputs lie over inputs, name every value before the first store: its inputs are read by then."""

@@ -17,14 +17,16 @@ def along_memory(graph: Graph, nest: Nest) -> None:
     Raises Unsupported for strides that are no products."""
     if nest.reductions or nest.accumulations or not nest.stores:
         return
-    place = _place(graph, nest.stores[0])
+    place = place_of(graph, nest.stores[0])
     nest.par.sort(key=lambda atom: -static_count(place.coefficient(atom)))
 
 
-def _place(graph: Graph, store: Store) -> Affine:
-    """Where in its output a stored element goes, but for a constant."""
+def place_of(graph: Graph, store: Store) -> Affine:
+    """Where in its output a stored element goes."""
     spec = graph.workload.output_specs[store.output]
     place = Affine()
-    for i, stride in zip(canonical(store.val.dims, graph.sizes), spec.strides, strict=True):
+    for d, (i, stride) in enumerate(zip(canonical(store.val.dims, graph.sizes), spec.strides, strict=True)):
+        if d == store.dim and store.offset:
+            i = i + Affine({}, store.offset)
         place = place + i.scaled(mono(stride))
     return place
